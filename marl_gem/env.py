@@ -1,0 +1,297 @@
+"""The contract: one class hosts every task, for any number of agents.
+
+    env = marl_gem.make("ta:TicTacToe-v0")
+    observations, infos = env.reset(seed=7)
+    while not env.done:
+        actions = {agent: act(agent, observation) for agent, observation in observations.items()}
+        observations, rewards, terminations, truncations, infos = env.step(actions)
+
+This file knows no scenario. The API follows GEM (arXiv 2510.01051, appendix D.3) and PettingZoo.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import numbers
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, TypeAlias, TypeVar
+
+from marl_gem.errors import EpisodeOver, InvalidAction, InvalidOption, ScenarioFault, SelectorError
+from marl_gem.selectors.base import AgentSelector
+from marl_gem.types import Observation, Role
+
+Observations: TypeAlias = dict[str, Observation]
+Infos: TypeAlias = dict[str, dict[str, Any]]
+Result = TypeVar("Result")
+Step: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
+
+
+class MultiAgentEnv:
+    """One live copy of a scenario.
+
+    An author gives `possible_agents` and a `selector` (class attributes will do: each env gets a selector
+    of its own), `observe` and `_process_actions`, and, where there is state, `_reset`. Everything random
+    is drawn from `self.rng`. `_process_actions` sets what is not the default in `self.rewards` (0),
+    `self.terminations` and `self.truncations` (False) and `self.infos` ({}); this class checks actions,
+    credits rewards, retires agents, moves the selector on and gathers observations.
+
+    Promises, each held by a test: `step` returns observations of exactly the agents in `acting`, and four
+    dicts with every agent that was alive when the step began; `observe` is pure; a wrong set of actions
+    changes nothing; rewards are finite; the same seed and actions give the same episode whatever runs
+    beside it; `fork` gives an equal, independent copy.
+    """
+
+    possible_agents: Sequence[str] = ()
+    """The agents that an episode starts with."""
+
+    selector: AgentSelector
+    """Who acts next."""
+
+    max_steps: int | None = None
+    """After this many steps whoever is left is truncated; None sets no limit."""
+
+    blocking: bool = False
+    """Whether `step` and `reset` wait for something outside Python; rollouts then give them a thread."""
+
+    scenario: str = ""
+    """The id this env was made by; the class name if it was made by hand."""
+
+    agents: tuple[str, ...] = ()
+    """The agents that are alive."""
+
+    acting: tuple[str, ...] = ()
+    """The agents whose actions the next `step` takes."""
+
+    seed: int = 0
+    """The seed of this episode."""
+
+    rng: random.Random
+    """The env's own generator; nothing here touches the global one."""
+
+    steps: int = 0
+    """How many steps this episode has taken."""
+
+    returns: dict[str, float]
+    """Each agent's undiscounted sum of rewards so far."""
+
+    rewards: dict[str, float]
+    terminations: dict[str, bool]
+    truncations: dict[str, bool]
+    infos: Infos
+
+    _state: str = "never reset"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.scenario = cls.__name__
+
+    # What an author writes
+
+    def observe(self, agent: str) -> Observation:
+        """What is new to `agent` since it last acted. Pure: it changes nothing and draws nothing."""
+        raise NotImplementedError(f"{type(self).__name__} must define observe(agent)")
+
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        """Apply one action per acting agent. Must never raise on what an action says."""
+        raise NotImplementedError(f"{type(self).__name__} must define _process_actions(actions)")
+
+    def _reset(self, options: Mapping[str, Any]) -> None:
+        """Prepare a new episode; `self.rng` is seeded and `self.agents` set already."""
+        if options:
+            raise InvalidOption(f"{self.scenario} takes no reset options, but got {sorted(options)}")
+
+    def role(self, agent: str) -> Role:
+        """What `agent` is told before its first turn."""
+        return Role()
+
+    def legal_actions(self, agent: str) -> Sequence[str] | None:
+        """Every legal action of an acting agent, if they can be listed. They stand in its info."""
+        return None
+
+    def add_agent(self, agent: str) -> None:
+        """An agent joins; call it from `_reset` or `_process_actions`."""
+        if agent in self.returns:
+            raise ScenarioFault(f"{self.scenario}: agent {agent!r} joins twice; every agent joins once an episode")
+        self.returns[agent] = 0.0
+        self.agents += (agent,)
+        self.selector.add(agent)
+
+    # What everybody calls
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over: no agent is left."""
+        return not self.agents
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
+        """Start a new episode.
+
+        Args:
+            seed: fixes everything random in the episode; without one a fresh one is drawn, see `env.seed`.
+            options: what the scenario takes for one episode.
+
+        Returns:
+            The observations of the acting agents, and the infos of all agents.
+
+        Raises:
+            InvalidOption: the seed is not a non-negative integer, or an option is unknown.
+            ScenarioFault: the scenario's code raised.
+            SelectorError: the turn order names nobody or a stranger.
+        """
+        if seed is None:
+            seed = random.SystemRandom().getrandbits(32)
+        elif not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+            raise InvalidOption(f"{self.scenario}: a seed is an integer from 0 up, not {seed!r}")
+        if not isinstance(getattr(self, "selector", None), AgentSelector):
+            raise SelectorError(f"{self.scenario} has no selector: set one, for instance SequentialSelector()")
+        if "selector" not in vars(self):
+            self.selector = copy.deepcopy(self.selector)  # what stands on the class is shared by all its envs
+        self._state = "not reset after a failure"
+        self.seed, self.rng, self.steps = seed, random.Random(seed), 0
+        self.agents = tuple(self.possible_agents)
+        self.returns = dict.fromkeys(self.agents, 0.0)
+        self._clear(self.agents)
+        self.selector.reset(self.agents)
+        self._run("_reset", self._reset, options or {})
+        self.infos = {agent: self.infos.get(agent, {}) for agent in self.agents}
+        observations = self._hand_over()
+        self._state = "live"
+        return observations, self.infos
+
+    def step(self, actions: Mapping[str, str]) -> Step:
+        """Apply the acting agents' actions.
+
+        Args:
+            actions: exactly one text for every agent in `acting`.
+
+        Returns:
+            observations of the agents that act next; rewards, terminations, truncations and infos of all
+            agents that were alive when the step began. An agent that ended finds what it would have seen
+            last in `infos[agent]["final_observation"]`. A reward for an agent that had ended before
+            counts in `returns` alone.
+
+        Raises:
+            InvalidAction: too few, too many or non-text actions; nothing has changed.
+            EpisodeOver: no episode is live.
+            ScenarioFault: the scenario's code raised or broke the contract; reset starts anew.
+            SelectorError: the turn order names nobody or a stranger.
+        """
+        if self._state != "live":
+            raise EpisodeOver(f"{self.scenario}: the episode is {self._state}; call reset() to start a new one")
+        self._check(actions)
+        alive = self.agents
+        self._clear(alive)
+        self._state = "not reset after a failure"
+        self.steps += 1
+        self._run("_process_actions", self._process_actions, dict(actions))
+        self._credit(alive)
+        self._retire(alive)
+        if self.agents:
+            self._run("selector.advance", self.selector.advance)
+            observations = self._hand_over()
+            self._state = "live"
+        else:
+            observations, self.acting, self._state = {}, (), "over"
+        return observations, self.rewards, self.terminations, self.truncations, self.infos
+
+    def fork(self) -> Self:
+        """An equal, independent copy of this env, in the middle of its episode."""
+        return copy.deepcopy(self)
+
+    def close(self) -> None:
+        """Release what the env holds outside Python. May be called twice."""
+
+    # The life of a step
+
+    def _check(self, actions: Mapping[str, str]) -> None:
+        if not isinstance(actions, Mapping):
+            raise InvalidAction(
+                f"{self.scenario}: actions must be a dict of agent to text, not {type(actions).__name__}"
+            )
+        if actions.keys() != set(self.acting):
+            missing = [agent for agent in self.acting if agent not in actions]
+            extra = [agent for agent in actions if agent not in self.acting]
+            raise InvalidAction(
+                f"{self.scenario}: actions must come from exactly {list(self.acting)}; "
+                f"missing {missing}, not acting now {extra}. See env.acting"
+            )
+        for agent, action in actions.items():
+            if not isinstance(action, str):
+                raise InvalidAction(f"{self.scenario}: the action of {agent!r} must be text, not {action!r}")
+
+    def _clear(self, alive: Sequence[str]) -> None:
+        self.rewards = dict.fromkeys(alive, 0.0)
+        self.terminations = dict.fromkeys(alive, False)
+        self.truncations = dict.fromkeys(alive, False)
+        self.infos = {agent: {} for agent in alive}
+
+    def _credit(self, alive: Sequence[str]) -> None:
+        """Check what the scenario reported, and sum up the rewards."""
+        expected = set(alive)
+        for name in ("rewards", "terminations", "truncations", "infos"):
+            given = getattr(self, name)
+            if given.keys() != expected:
+                self._complete(name, given, alive)
+        for agent, reward in self.rewards.items():
+            self.rewards[agent] = reward = self._finite(agent, reward)
+            self.returns[agent] += reward
+        if self.max_steps is not None and self.steps >= self.max_steps:
+            for agent in alive:
+                if not self.terminations[agent]:
+                    self.truncations[agent] = True
+
+    def _complete(self, name: str, given: Mapping[str, Any], alive: Sequence[str]) -> None:
+        """Fill in what the scenario left out, and take up rewards for agents that ended before."""
+        strangers = [agent for agent in given if agent not in self.returns]
+        if strangers:
+            raise ScenarioFault(f"{self.scenario}: {name} for {strangers}, who never were in this episode")
+        if name == "rewards":
+            for agent in given.keys() - set(alive):
+                self.returns[agent] += self._finite(agent, given[agent])
+        default: Any = {"rewards": lambda: 0.0, "infos": dict}.get(name, lambda: False)
+        setattr(self, name, {agent: given[agent] if agent in given else default() for agent in alive})
+
+    def _finite(self, agent: str, reward: Any) -> float:
+        if isinstance(reward, (int, float, numbers.Real)) and math.isfinite(reward):
+            return float(reward)
+        raise ScenarioFault(
+            f"{self.scenario}: step {self.steps} gave {agent!r} the reward {reward!r}; rewards are finite numbers"
+        )
+
+    def _retire(self, alive: Sequence[str]) -> None:
+        for agent in alive:
+            if self.terminations[agent] or self.truncations[agent]:
+                self.infos[agent]["final_observation"] = self._run("observe", self.observe, agent)
+                self.agents = tuple(other for other in self.agents if other != agent)
+                self.selector.remove(agent)
+
+    def _hand_over(self) -> Observations:
+        """Give the turn to whom the selector names."""
+        acting = self.selector.acting
+        strangers = [agent for agent in acting if agent not in self.agents]
+        if strangers or not acting or len(set(acting)) != len(acting):
+            raise SelectorError(
+                f"{self.scenario}: {type(self.selector).__name__} names {list(acting)} after step {self.steps}; "
+                f"it must name one or more of {list(self.agents)}, each once"
+            )
+        self.acting = acting
+        for agent in acting:
+            if agent in self.infos:
+                legal = self._run("legal_actions", self.legal_actions, agent)
+                if legal is not None:
+                    self.infos[agent]["legal_actions"] = list(legal)
+        return {agent: self._run("observe", self.observe, agent) for agent in acting}
+
+    def _run(self, where: str, part: Callable[..., Result], *arguments: Any) -> Result:
+        """Call the scenario's code; what it raises becomes a fault that says where and how to see it again."""
+        try:
+            return part(*arguments)
+        except InvalidOption:
+            raise
+        except Exception as error:
+            raise ScenarioFault(
+                f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "
+                f"seed {self.seed}: {error}"
+            ) from error

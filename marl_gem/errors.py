@@ -1,0 +1,90 @@
+"""One tree of exceptions. The second level is the boundary an error belongs to.
+
+    MarlGemError
+      RegistryError        asking for a scenario
+        UnknownScenario      no such id
+        UnavailableScenario  a known id that cannot work here
+        InvalidOption        make() or reset() was given something the scenario does not take
+      MissingPackage       an optional package is not installed
+      EnvError             origin "env"
+        InvalidAction        actions from the wrong agents, or of the wrong type
+        EpisodeOver          step without a live episode
+        ScenarioFault        the scenario raised or broke its contract
+        SelectorError        the turn order names nobody, or somebody who is not there
+      AgentError           origin "agent"
+      LLMError             origin "llm"
+      RecordError          a record that cannot be written or read
+      ConfigError          a training configuration that makes no sense, or differs from the run's
+      CheckpointError      a checkpoint that is missing, damaged or of another scenario
+
+A message says what failed, where, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class MarlGemError(Exception):
+    """The root: catch it to catch everything that marl_gem raises on purpose."""
+
+
+class RegistryError(MarlGemError):
+    """Something is wrong with how a scenario was asked for."""
+
+
+class UnknownScenario(RegistryError):
+    """No scenario has this id."""
+
+
+class UnavailableScenario(RegistryError):
+    """The id is known, but the scenario cannot work on this machine; the message says what would help."""
+
+
+class InvalidOption(RegistryError):
+    """The scenario does not take such an option, or not with this value."""
+
+
+class MissingPackage(MarlGemError, ImportError):
+    """An optional package is missing; the message holds the command that installs it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package {package!r}. Install it with: pip install 'marl-gem[{extra}]'")
+
+
+class EnvError(MarlGemError):
+    """The environment's side of the contract."""
+
+
+class InvalidAction(EnvError):
+    """Actions came from the wrong agents or have the wrong type. Nothing has changed in the env."""
+
+
+class EpisodeOver(EnvError):
+    """There is no live episode: before reset, after the end, or after a fault."""
+
+
+class ScenarioFault(EnvError):
+    """The scenario's own code raised, or what it reported breaks the contract."""
+
+
+class SelectorError(EnvError):
+    """The turn order names nobody, or an agent that is not in the episode."""
+
+
+class AgentError(MarlGemError):
+    """An agent could not answer."""
+
+
+class LLMError(MarlGemError):
+    """A language model's back end could not answer."""
+
+
+class RecordError(MarlGemError):
+    """A record could not be written or read."""
+
+
+class ConfigError(MarlGemError):
+    """A training configuration makes no sense, or is not the one the run was started with."""
+
+
+class CheckpointError(MarlGemError):
+    """A checkpoint is missing, damaged, or belongs to another scenario."""

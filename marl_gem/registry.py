@@ -1,0 +1,151 @@
+"""From an id to a live env.
+
+An id is `family:Name-vN`. A family is a plug-in: an entry point of the group `marl_gem.scenarios`, named
+like the family, whose module registers its scenarios when it is first asked for. So another package adds
+a family with one line in its pyproject.toml, and nothing here knows a scenario by name.
+"""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import functools
+import importlib
+import importlib.metadata
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from marl_gem.env import MultiAgentEnv
+from marl_gem.errors import InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
+
+GROUP = "marl_gem.scenarios"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is registered: how to make an env, and what to tell people about it.
+
+    `agents` is the least and the greatest number of agents. `unavailable` says why the scenario cannot
+    work on this machine and what would help; it is empty if it can.
+    """
+
+    id: str
+    entry_point: str | Callable[..., MultiAgentEnv]
+    description: str = ""
+    agents: tuple[int, int] = (1, 1)
+    unavailable: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_scenarios: dict[str, Scenario] = {}
+_loaded: set[str] = set()
+
+
+def register(
+    id: str,
+    entry_point: str | Callable[..., MultiAgentEnv],
+    *,
+    description: str = "",
+    agents: int | tuple[int, int] = 1,
+    unavailable: str = "",
+    **options: Any,
+) -> None:
+    """Make a scenario known.
+
+    Args:
+        id: `family:Name-vN`.
+        entry_point: a callable that returns an env, or where to find one: `"package.module:Class"`.
+        description: one line for `marl-gem list`.
+        agents: how many agents it hosts, or the least and the greatest number.
+        unavailable: why it cannot work here, and what would help.
+        options: passed to the entry point; `make` may override them.
+
+    Raises:
+        RegistryError: the id is taken, or has no family.
+    """
+    if id in _scenarios:
+        raise RegistryError(f"{id!r} is registered already; choose another name or version")
+    if not all(id.partition(":")):
+        raise RegistryError(f"{id!r} is no scenario id; write family:Name-v0, for instance 'game:{id or 'Name-v0'}'")
+    bounds = (agents, agents) if isinstance(agents, int) else agents
+    _scenarios[id] = Scenario(id, entry_point, description, bounds, unavailable, options)
+
+
+def spec(id: str) -> Scenario:
+    """The registered scenario with this id.
+
+    Raises:
+        UnknownScenario: there is none; the message names the nearest ids.
+    """
+    _load(id.partition(":")[0])
+    if id not in _scenarios:
+        raise UnknownScenario(_unknown(id))
+    return _scenarios[id]
+
+
+def make(id: str, **options: Any) -> MultiAgentEnv:
+    """A fresh env of the scenario with this id.
+
+    Args:
+        id: for instance `"ta:TicTacToe-v0"`; `list()` tells them all.
+        options: the scenario's own, such as `num_players`, and `max_steps`, which every scenario takes:
+            after so many steps whoever is left is truncated.
+
+    Raises:
+        UnknownScenario, UnavailableScenario, InvalidOption, MissingPackage: each says what to do.
+    """
+    scenario = spec(id)
+    if scenario.unavailable:
+        raise UnavailableScenario(f"{id} cannot work here: {scenario.unavailable}")
+    options = {**scenario.options, **options}
+    max_steps = options.pop("max_steps", None)
+    if max_steps is not None and (not isinstance(max_steps, int) or max_steps < 1):
+        raise InvalidOption(f"{id}: max_steps is a whole number of steps from 1 up, not {max_steps!r}")
+    factory = _resolve(scenario.entry_point)
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        known = [name for name in inspect.signature(factory).parameters if name not in scenario.options]
+        raise InvalidOption(f"{id}: {error}. It takes: {', '.join([*known, 'max_steps'])}") from error
+    env = factory(**options)
+    env.scenario = id
+    if max_steps is not None:
+        env.max_steps = max_steps
+    return env
+
+
+def list(family: str | None = None) -> builtins.list[Scenario]:
+    """All registered scenarios, or those of one family, sorted by id."""
+    for name in _families():
+        _load(name)
+    prefix = f"{family}:" if family else ""
+    return sorted((s for s in _scenarios.values() if s.id.startswith(prefix)), key=lambda scenario: scenario.id)
+
+
+def _families() -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+
+
+def _load(family: str) -> None:
+    """Import a family's plug-in, once."""
+    if family not in _loaded and (point := _families().get(family)):
+        point.load()
+        _loaded.add(family)
+
+
+@functools.cache
+def _resolve(entry_point: str | Callable[..., MultiAgentEnv]) -> Callable[..., MultiAgentEnv]:
+    if not isinstance(entry_point, str):
+        return entry_point
+    module, _, name = entry_point.partition(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
+def _unknown(id: str) -> str:
+    ids = {scenario.id.lower(): scenario.id for scenario in list()}
+    near = difflib.get_close_matches(id.lower(), ids, n=3, cutoff=0.5)
+    near = near or [known for known in ids if known.partition(":")[2].startswith(id.lower())][:3]
+    hint = f" Did you mean {' or '.join(repr(ids[match]) for match in near)}?" if near else ""
+    return f"There is no scenario {id!r}.{hint} `marl-gem list` shows all {len(ids)}."

@@ -1,0 +1,138 @@
+"""The records that cross boundaries, and how they fit together.
+
+    Role          what a seat is told before its first turn: instructions and tools
+      ToolSpec    one tool a seat may call, with its JSON schema
+    Observation   what is new to an agent since it last acted: text or content parts
+    Response      what an agent answered: the action as text, with its tokens if a model made it
+    Turn          one agent's observation, response, reward and info
+    Episode       all turns of one play-through, with seed, returns, ending and errors
+      EpisodeError  why an episode could not be played to its end, and where that came from
+
+Every record is frozen plain data: `to_json` writes any of them as one line, `from_json` reads it back
+equal. Text may hold any Unicode, lone surrogates included.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from marl_gem.errors import RecordError
+
+ContentPart: TypeAlias = dict[str, Any]
+"""One part of a multi-modal observation, as chat APIs write it: `{"type": "text", "text": ...}`."""
+
+Observation: TypeAlias = str | list[ContentPart]
+
+Ending: TypeAlias = Literal["terminated", "truncated", "error"]
+Origin: TypeAlias = Literal["env", "agent", "llm", "tool"]
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool that a seat may call: its name, what it does, and the JSON schema of its arguments."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+
+
+class Role(msgspec.Struct, frozen=True):
+    """What a seat is told before its first turn: its instructions (a system prompt) and its tools."""
+
+    instructions: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+
+
+class Response(msgspec.Struct, frozen=True):
+    """What an agent answered.
+
+    `text` is the action. A language model adds what it was shown and what it sampled, so that training
+    never tokenizes again: `prompt_ids` and `token_ids`, and `logprobs`, the natural logarithm of the
+    probability each of `token_ids` had under the distribution it was drawn from. `finish_reason` is
+    "stop" or "length"; `version` counts the updates of the policy that answered; `usage` counts tokens.
+    """
+
+    text: str
+    prompt_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    finish_reason: str = "stop"
+    version: int = 0
+    usage: dict[str, int] = {}
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One agent's turn. `reward` sums all it received from this action until its next one."""
+
+    agent: str
+    observation: Observation
+    response: Response
+    reward: float = 0.0
+    info: dict[str, Any] = {}
+
+
+class EpisodeError(msgspec.Struct, frozen=True):
+    """Why an episode broke off: the boundary it came from, the exception's type, its message, the agent."""
+
+    origin: Origin
+    type: str
+    message: str
+    agent: str | None = None
+
+
+class Episode(msgspec.Struct, frozen=True):
+    """All turns of one play-through, in the order in which they were taken.
+
+    `returns` holds every agent's undiscounted sum of rewards, also what came before its first or after
+    its last turn. `final_infos` holds what each agent was told when it ended. `ending` is "terminated" if
+    any agent's part came to its natural end, "truncated" if limits cut all that were left, "error" if
+    something failed; `error` then tells what.
+    """
+
+    id: str
+    scenario: str
+    seed: int
+    turns: tuple[Turn, ...]
+    returns: dict[str, float]
+    ending: Ending
+    error: EpisodeError | None = None
+    models: dict[str, str] = {}
+    usage: dict[str, int] = {}
+    final_infos: dict[str, dict[str, Any]] = {}
+    seconds: float = 0.0
+
+    def turns_of(self, agent: str) -> list[Turn]:
+        """The turns of one agent, in order."""
+        return [turn for turn in self.turns if turn.agent == agent]
+
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def to_json(record: msgspec.Struct) -> str:
+    """Write a record as one line of JSON, ASCII only, so that any text survives any file.
+
+    Raises:
+        RecordError: if an `info` holds something that is not plain data, or a float is NaN or infinite.
+    """
+    try:
+        return json.dumps(msgspec.to_builtins(record), allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise RecordError(
+            f"this {type(record).__name__} is not plain data: {error}. Put only text, finite numbers, "
+            "booleans, None, lists and dicts with text keys into infos and content parts."
+        ) from error
+
+
+def from_json(line: str, kind: type[Record]) -> Record:
+    """Read back what `to_json` wrote.
+
+    Raises:
+        RecordError: if the line is not JSON or does not fit `kind`; the message names the field.
+    """
+    try:
+        return msgspec.convert(json.loads(line), kind)
+    except (ValueError, msgspec.ValidationError, RecursionError) as error:
+        raise RecordError(f"not a {kind.__name__}: {error}") from error

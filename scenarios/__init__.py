@@ -1,0 +1,1 @@
+"""Scenarios: one file or folder a family. They are found through the registry, never imported by name."""

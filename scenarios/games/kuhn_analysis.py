@@ -1,0 +1,127 @@
+"""How good a Kuhn poker strategy is, exactly: its value, its exploitability, and averages of strategies.
+
+A strategy maps each of the twelve information sets, `(card, history)`, to the probability of the second of
+its two moves (bet or call). The game is small enough to walk through whole: 6 deals, 9 endings each.
+Source for the equilibria: Kuhn, "A simplified two-person poker", 1950.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+from marl_gem.scenarios.games.kuhn_poker import CARDS, History, moves, winnings
+
+InformationSet = tuple[str, History]
+Strategy = Mapping[InformationSet, float]
+
+HISTORIES: tuple[History, ...] = ((), ("check",), ("bet",), ("check", "bet"))
+INFORMATION_SETS: tuple[InformationSet, ...] = tuple(itertools.product(CARDS, HISTORIES))
+DEALS = tuple("".join(pair) for pair in itertools.permutations(CARDS, 2))
+GAME_VALUE = -1 / 18
+"""What the first player wins a hand, in chips, when both play an equilibrium."""
+
+
+def uniform() -> dict[InformationSet, float]:
+    """Every move as likely as the other."""
+    return dict.fromkeys(INFORMATION_SETS, 0.5)
+
+
+def equilibrium(alpha: float) -> dict[InformationSet, float]:
+    """The Nash equilibrium in which the first player bets a jack with probability `alpha`, 0 to 1/3."""
+    if not 0 <= alpha <= 1 / 3:
+        raise ValueError(f"Kuhn poker's equilibria have alpha from 0 to 1/3, not {alpha}")
+    opened, checked, bet, raised = HISTORIES
+    return {
+        ("J", opened): alpha,
+        ("Q", opened): 0.0,
+        ("K", opened): 3 * alpha,
+        ("J", raised): 0.0,
+        ("Q", raised): alpha + 1 / 3,
+        ("K", raised): 1.0,
+        ("J", checked): 1 / 3,
+        ("Q", checked): 0.0,
+        ("K", checked): 1.0,
+        ("J", bet): 0.0,
+        ("Q", bet): 1 / 3,
+        ("K", bet): 1.0,
+    }
+
+
+def value(first: Strategy, second: Strategy) -> float:
+    """What the first player wins a hand on average, in chips."""
+
+    def walk(deal: str, history: History) -> float:
+        if not moves(history):
+            return winnings(deal, history)
+        seat = len(history) % 2
+        return sum(
+            probability * walk(deal, (*history, move))
+            for move, probability in zip(
+                moves(history), _probabilities((first, second)[seat], (deal[seat], history)), strict=True
+            )
+        )
+
+    return sum(walk(deal, ()) for deal in DEALS) / len(DEALS)
+
+
+def best_response_value(seat: int, strategy: Strategy) -> float:
+    """The most that the player in `seat` (0 or 1) can win a hand on average against `strategy`, in chips."""
+
+    def walk(card: str, history: History, others: dict[str, float]) -> float:
+        """Winnings, weighted by how likely each of the other's cards is together with the history."""
+        if not moves(history):
+            sign = 1 if seat == 0 else -1
+            return sum(
+                weight * sign * winnings(card + other if seat == 0 else other + card, history)
+                for other, weight in others.items()
+            )
+        if len(history) % 2 == seat:
+            return max(walk(card, (*history, move), others) for move in moves(history))
+        total = 0.0
+        for index, move in enumerate(moves(history)):
+            reach = {other: w * _probabilities(strategy, (other, history))[index] for other, w in others.items()}
+            total += walk(card, (*history, move), reach)
+        return total
+
+    return sum(walk(card, (), {other: 1 / len(DEALS) for other in CARDS if other != card}) for card in CARDS)
+
+
+def exploitability(strategy: Strategy) -> float:
+    """How much best responses win against a strategy that plays both seats, summed over the seats, halved.
+
+    Also known as NashConv / 2, in chips a hand. An equilibrium has 0, uniform play 0.458.
+    """
+    return (best_response_value(0, strategy) + best_response_value(1, strategy)) / 2
+
+
+def average(strategies: Sequence[Strategy]) -> dict[InformationSet, float]:
+    """The one strategy that plays like picking one of `strategies` at random before each hand.
+
+    At every information set each strategy counts by how likely its own earlier moves lead there.
+    """
+
+    def own_reach(strategy: Strategy, at: InformationSet) -> float:
+        card, history = at
+        reach = 1.0
+        for length in range(len(history) % 2, len(history), 2):
+            before = history[:length]
+            reach *= _probabilities(strategy, (card, before))[moves(before).index(history[length])]
+        return reach
+
+    result = {}
+    for at in INFORMATION_SETS:
+        weights = [own_reach(strategy, at) for strategy in strategies]
+        total = sum(weights)
+        weighted = sum(w * s[at] for w, s in zip(weights, strategies, strict=True))
+        result[at] = weighted / total if total else 0.5
+    return result
+
+
+def tabulate(probability: Callable[[InformationSet], float]) -> dict[InformationSet, float]:
+    """A strategy from a function that gives the probability of betting or calling."""
+    return {at: probability(at) for at in INFORMATION_SETS}
+
+
+def _probabilities(strategy: Strategy, at: InformationSet) -> tuple[float, float]:
+    return 1 - strategy[at], strategy[at]

@@ -1,0 +1,35 @@
+"""One agent at a time, round and round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from marl_gem.selectors.base import AgentSelector
+
+
+class SequentialSelector(AgentSelector):
+    """Agents act one at a time, in order, round and round.
+
+    Whoever leaves, nobody is skipped and nobody acts twice: the turn goes to the one who would have
+    followed. A newcomer acts last in the current round.
+    """
+
+    def reset(self, agents: Sequence[str]) -> None:
+        super().reset(agents)
+        self._position = 0
+        self._name_acting()
+
+    def advance(self) -> None:
+        self._position += 1
+        self._name_acting()
+
+    def remove(self, agent: str) -> None:
+        index = self.order.index(agent)
+        super().remove(agent)
+        if index <= self._position:
+            self._position -= 1  # so that the one who followed is still the next
+
+    def _name_acting(self) -> None:
+        if self._position >= len(self.order):
+            self._position = 0
+        self.acting = (self.order[self._position],) if self.order else ()
