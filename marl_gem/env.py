@@ -15,8 +15,8 @@ import copy
 import math
 import numbers
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Self, TypeAlias
 
 from marl_gem.errors import EpisodeOver, InvalidAction, InvalidOption, ScenarioFault, SelectorError
 from marl_gem.selectors.base import AgentSelector
@@ -24,7 +24,6 @@ from marl_gem.types import Observation, Role
 
 Observations: TypeAlias = dict[str, Observation]
 Infos: TypeAlias = dict[str, dict[str, Any]]
-Result = TypeVar("Result")
 Step: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
 
 
@@ -146,7 +145,7 @@ class MultiAgentEnv:
             raise InvalidOption(f"{self.scenario}: a seed is an integer from 0 up, not {seed!r}")
         if not isinstance(getattr(self, "selector", None), AgentSelector):
             raise SelectorError(f"{self.scenario} has no selector: set one, for instance SequentialSelector()")
-        if "selector" not in vars(self):
+        if self.selector is getattr(type(self), "selector", None):  # not vars(self), which slows all attributes down
             self.selector = copy.deepcopy(self.selector)  # what stands on the class is shared by all its envs
         self._state = "not reset after a failure"
         self.seed, self.rng, self.steps = seed, random.Random(seed), 0
@@ -154,7 +153,10 @@ class MultiAgentEnv:
         self.returns = dict.fromkeys(self.agents, 0.0)
         self._clear(self.agents)
         self.selector.reset(self.agents)
-        self._run("_reset", self._reset, options or {})
+        try:
+            self._reset(options or {})
+        except Exception as error:
+            self._fault("_reset", error)
         self.infos = {agent: self.infos.get(agent, {}) for agent in self.agents}
         observations = self._hand_over()
         self._state = "live"
@@ -185,11 +187,17 @@ class MultiAgentEnv:
         self._clear(alive)
         self._state = "not reset after a failure"
         self.steps += 1
-        self._run("_process_actions", self._process_actions, dict(actions))
+        try:
+            self._process_actions(dict(actions))
+        except Exception as error:
+            self._fault("_process_actions", error)
         self._credit(alive)
         self._retire(alive)
         if self.agents:
-            self._run("selector.advance", self.selector.advance)
+            try:
+                self.selector.advance()
+            except Exception as error:
+                self._fault("selector.advance", error)
             observations = self._hand_over()
             self._state = "live"
         else:
@@ -206,7 +214,7 @@ class MultiAgentEnv:
     # The life of a step
 
     def _check(self, actions: Mapping[str, str]) -> None:
-        if not isinstance(actions, Mapping):
+        if not isinstance(actions, (dict, Mapping)):
             raise InvalidAction(
                 f"{self.scenario}: actions must be a dict of agent to text, not {type(actions).__name__}"
             )
@@ -235,7 +243,8 @@ class MultiAgentEnv:
             if given.keys() != expected:
                 self._complete(name, given, alive)
         for agent, reward in self.rewards.items():
-            self.rewards[agent] = reward = self._finite(agent, reward)
+            if type(reward) is not float or not math.isfinite(reward):
+                self.rewards[agent] = reward = self._finite(agent, reward)
             self.returns[agent] += reward
         if self.max_steps is not None and self.steps >= self.max_steps:
             for agent in alive:
@@ -263,35 +272,41 @@ class MultiAgentEnv:
     def _retire(self, alive: Sequence[str]) -> None:
         for agent in alive:
             if self.terminations[agent] or self.truncations[agent]:
-                self.infos[agent]["final_observation"] = self._run("observe", self.observe, agent)
+                try:
+                    self.infos[agent]["final_observation"] = self.observe(agent)
+                except Exception as error:
+                    self._fault("observe", error)
                 self.agents = tuple(other for other in self.agents if other != agent)
                 self.selector.remove(agent)
 
     def _hand_over(self) -> Observations:
         """Give the turn to whom the selector names."""
         acting = self.selector.acting
-        strangers = [agent for agent in acting if agent not in self.agents]
-        if strangers or not acting or len(set(acting)) != len(acting):
+        if not acting or len(set(acting)) != len(acting) or not set(acting) <= set(self.agents):
             raise SelectorError(
                 f"{self.scenario}: {type(self.selector).__name__} names {list(acting)} after step {self.steps}; "
                 f"it must name one or more of {list(self.agents)}, each once"
             )
         self.acting = acting
-        for agent in acting:
-            if agent in self.infos:
-                legal = self._run("legal_actions", self.legal_actions, agent)
-                if legal is not None:
-                    self.infos[agent]["legal_actions"] = list(legal)
-        return {agent: self._run("observe", self.observe, agent) for agent in acting}
-
-    def _run(self, where: str, part: Callable[..., Result], *arguments: Any) -> Result:
-        """Call the scenario's code; what it raises becomes a fault that says where and how to see it again."""
+        observations: Observations = {}
+        where = ""
         try:
-            return part(*arguments)
-        except InvalidOption:
-            raise
+            for agent in acting:
+                where = "legal_actions"
+                legal = self.legal_actions(agent)
+                if legal is not None and agent in self.infos:
+                    self.infos[agent]["legal_actions"] = list(legal)
+                where = "observe"
+                observations[agent] = self.observe(agent)
         except Exception as error:
-            raise ScenarioFault(
-                f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "
-                f"seed {self.seed}: {error}"
-            ) from error
+            self._fault(where, error)
+        return observations
+
+    def _fault(self, where: str, error: Exception) -> NoReturn:
+        """The scenario's code raised: make it a fault that says where and how to see it again."""
+        if isinstance(error, InvalidOption):
+            raise error
+        raise ScenarioFault(
+            f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "
+            f"seed {self.seed}: {error}"
+        ) from error

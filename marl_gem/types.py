@@ -30,7 +30,7 @@ Ending: TypeAlias = Literal["terminated", "truncated", "error"]
 Origin: TypeAlias = Literal["env", "agent", "llm", "tool"]
 
 
-class ToolSpec(msgspec.Struct, frozen=True):
+class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool that a seat may call: its name, what it does, and the JSON schema of its arguments."""
 
     name: str
@@ -38,14 +38,14 @@ class ToolSpec(msgspec.Struct, frozen=True):
     parameters: dict[str, Any] = {}
 
 
-class Role(msgspec.Struct, frozen=True):
+class Role(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a seat is told before its first turn: its instructions (a system prompt) and its tools."""
 
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
 
 
-class Response(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an agent answered.
 
     `text` is the action. A language model adds what it was shown and what it sampled, so that training
@@ -63,7 +63,7 @@ class Response(msgspec.Struct, frozen=True):
     usage: dict[str, int] = {}
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     """One agent's turn. `reward` sums all it received from this action until its next one."""
 
     agent: str
@@ -73,7 +73,7 @@ class Turn(msgspec.Struct, frozen=True):
     info: dict[str, Any] = {}
 
 
-class EpisodeError(msgspec.Struct, frozen=True):
+class EpisodeError(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why an episode broke off: the boundary it came from, the exception's type, its message, the agent."""
 
     origin: Origin
@@ -82,7 +82,7 @@ class EpisodeError(msgspec.Struct, frozen=True):
     agent: str | None = None
 
 
-class Episode(msgspec.Struct, frozen=True):
+class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     """All turns of one play-through, in the order in which they were taken.
 
     `returns` holds every agent's undiscounted sum of rewards, also what came before its first or after

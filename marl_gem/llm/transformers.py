@@ -1,0 +1,237 @@
+"""A transformers model in this process, answering all waiting requests in one batch.
+
+Tokens in, tokens out: an answer keeps the prompt's tokens, the sampled tokens and the log-probability each
+was drawn with; an earlier answer goes into the next prompt as the very tokens that were sampled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from marl_gem.errors import LLMError, MissingPackage
+from marl_gem.llm import Sampling
+from marl_gem.types import Response
+from marl_gem.views import Message
+
+try:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+except ImportError as error:
+    raise MissingPackage(error.name or "torch", "train", "a model in this process") from error
+
+_MARK = "\x00answer\x00"
+
+
+class TransformersLLM:
+    """Generates with a causal language model and its tokenizer.
+
+    Requests that come before the event loop has nothing else to do are answered together. The forward
+    passes run on the event loop itself: that makes the composition of every batch, and so a whole run,
+    depend on the seed alone, and costs nothing where all episodes wait for this model anyway.
+
+    Args:
+        model: any causal model of transformers; it is shared with whoever trains it.
+        tokenizer: its tokenizer, with a chat template and an end-of-sequence token.
+        name: goes into records, followed by the version.
+        max_batch: the greatest number of requests in one forward pass.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str = "model", max_batch: int = 1024
+    ) -> None:
+        if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
+            raise LLMError(f"the tokenizer of {name!r} needs a chat template and an end-of-sequence token")
+        self.model = model
+        self.tokenizer = tokenizer
+        self.base_name = name
+        self.version = 0
+        self.max_batch = max_batch
+        self._waiting: list[_Request] = []
+        self._encode_piece = lru_cache(100_000)(self._encode_text)
+        self._render = lru_cache(100_000)(self._render_messages)
+        self._decode = lru_cache(10_000)(self._decode_tokens)
+
+    @property
+    def name(self) -> str:
+        return f"{self.base_name}@{self.version}"
+
+    async def complete(self, messages: Sequence[Message], sampling: Sampling, seed: int) -> Response:
+        prompt = self.encode(messages)
+        room = self._context() - len(prompt)
+        if room < 1:
+            raise LLMError(
+                f"a prompt of {len(prompt)} tokens does not fit {self.name}, which reads {self._context()}; "
+                "use a view that shows less history, or a model with a longer context"
+            )
+        loop = asyncio.get_running_loop()
+        request = _Request(prompt, min(sampling.max_tokens, room), sampling.temperature, seed, loop.create_future())
+        self._waiting.append(request)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._answer_when_quiet, 1)
+        return await request.answer
+
+    def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The tokens of a prompt. Answers that carry their tokens keep them; only the rest is tokenized."""
+        sampled = [message["token_ids"] for message in messages if message.get("token_ids")]
+        shown = tuple((m["role"], _MARK if m.get("token_ids") else _text(m["content"])) for m in messages)
+        pieces = self._render(shown).split(_MARK)
+        ids = list(self._encode_piece(pieces[0]))
+        for answer, piece in zip(sampled, pieces[1:], strict=True):
+            ids += answer
+            if answer[-1] == self.tokenizer.eos_token_id:
+                piece = piece.removeprefix(self.tokenizer.eos_token)
+            ids += self._encode_piece(piece)
+        return tuple(ids)
+
+    def encode_answer(self, text: str) -> tuple[int, ...]:
+        """The tokens of a complete answer with this text, its end included."""
+        return (*self._encode_piece(text), self.tokenizer.eos_token_id)
+
+    def _answer_when_quiet(self, seen: int) -> None:
+        """Wait until one round of the event loop has brought no further request, then answer all."""
+        if len(self._waiting) > seen:
+            asyncio.get_running_loop().call_soon(self._answer_when_quiet, len(self._waiting))
+            return
+        requests, self._waiting = self._waiting, []
+        requests = [request for request in requests if not request.answer.done()]
+        for start in range(0, len(requests), self.max_batch):
+            batch = requests[start : start + self.max_batch]
+            try:
+                answers = self._generate(batch)
+            except RuntimeError as error:
+                failure = LLMError(f"{self.name} failed on a batch of {len(batch)}: {error}")
+                for request in batch:
+                    request.answer.set_exception(failure)
+            else:
+                for request, answer in zip(batch, answers, strict=True):
+                    request.answer.set_result(answer)
+
+    @torch.inference_mode()
+    def _generate(self, batch: Sequence[_Request]) -> list[Response]:
+        """Sample an answer to every request; equal prompts are read once."""
+        self.model.eval()
+        prompts = {request.prompt: None for request in batch}
+        places = {prompt: place for place, prompt in enumerate(prompts)}
+        ids, mask = self._pad_left(list(prompts))
+        output = self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+            logits_to_keep=1,
+            use_cache=any(request.max_tokens > 1 for request in batch),
+        )
+        rows = torch.tensor([places[request.prompt] for request in batch], device=ids.device)
+        logits, mask = output.logits[rows, -1], mask[rows]
+        live, drafts = list(range(len(batch))), [_Draft(random.Random(request.seed)) for request in batch]
+        cache = output.past_key_values
+        if cache is not None and (len(prompts) != len(batch) or rows.tolist() != live):
+            cache.batch_select_indices(rows)
+        while True:
+            tokens, logprobs = _sample(
+                logits, [batch[i].temperature for i in live], [drafts[i].rng.random() for i in live]
+            )
+            for i, token, logprob in zip(live, tokens, logprobs, strict=True):
+                drafts[i].tokens.append(token)
+                drafts[i].logprobs.append(logprob)
+            going = [
+                place
+                for place, i in enumerate(live)
+                if drafts[i].tokens[-1] != self.tokenizer.eos_token_id and len(drafts[i].tokens) < batch[i].max_tokens
+            ]
+            if not going:
+                break
+            if len(going) < len(live):
+                keep = torch.tensor(going, device=ids.device)
+                cache.batch_select_indices(keep)
+                mask, live = mask[keep], [live[place] for place in going]
+            mask = torch.cat([mask, mask.new_ones(len(live), 1)], 1)
+            output = self.model(
+                input_ids=torch.tensor([[drafts[i].tokens[-1]] for i in live], device=ids.device),
+                attention_mask=mask,
+                position_ids=mask.sum(1, keepdim=True) - 1,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits, cache = output.logits[:, -1], output.past_key_values
+        return [self._response(request, draft) for request, draft in zip(batch, drafts, strict=True)]
+
+    def _response(self, request: _Request, draft: _Draft) -> Response:
+        tokens = tuple(draft.tokens)
+        return Response(
+            text=self._decode(tokens),
+            prompt_ids=request.prompt,
+            token_ids=tokens,
+            logprobs=tuple(draft.logprobs),
+            finish_reason="stop" if tokens[-1] == self.tokenizer.eos_token_id else "length",
+            version=self.version,
+            usage={"prompt_tokens": len(request.prompt), "completion_tokens": len(tokens)},
+        )
+
+    def _pad_left(self, prompts: Sequence[tuple[int, ...]]) -> tuple[torch.Tensor, torch.Tensor]:
+        width = max(map(len, prompts))
+        pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
+        ids = torch.tensor([(pad,) * (width - len(prompt)) + prompt for prompt in prompts], device=self.model.device)
+        mask = torch.tensor([(0,) * (width - len(prompt)) + (1,) * len(prompt) for prompt in prompts])
+        return ids, mask.to(self.model.device)
+
+    def _context(self) -> int:
+        return int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
+
+    def _render_messages(self, messages: tuple[tuple[str, str], ...]) -> str:
+        chat = [{"role": role, "content": content} for role, content in messages]
+        return str(self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+
+    def _encode_text(self, text: str) -> tuple[int, ...]:
+        safe = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers do not take lone surrogates
+        return tuple(self.tokenizer.encode(safe, add_special_tokens=False))
+
+    def _decode_tokens(self, tokens: tuple[int, ...]) -> str:
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+class _Request(NamedTuple):
+    prompt: tuple[int, ...]
+    max_tokens: int
+    temperature: float
+    seed: int
+    answer: asyncio.Future[Response]
+
+
+class _Draft:
+    """An answer while it is being sampled."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+
+
+def _sample(
+    logits: torch.Tensor, temperatures: Sequence[float], draws: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """One token a row by inverse transform sampling, so that a row's token depends on its own draw alone.
+
+    Returns the tokens and the log-probabilities they were drawn with; at temperature 0 the most likely
+    token is certain, and its log-probability 0.
+    """
+    scale = torch.tensor(temperatures, dtype=torch.float64, device=logits.device).unsqueeze(1)
+    greedy = scale == 0
+    logprobs = torch.log_softmax(logits.double() / scale.masked_fill(greedy, 1.0), dim=-1)
+    cumulative = logprobs.exp().cumsum(-1)
+    draw = torch.tensor(draws, dtype=torch.float64, device=logits.device).unsqueeze(1)
+    tokens = torch.searchsorted(cumulative, draw * cumulative[:, -1:], right=True).clamp(max=logits.shape[-1] - 1)
+    tokens = torch.where(greedy, logits.argmax(-1, keepdim=True), tokens)
+    chosen = logprobs.gather(1, tokens).masked_fill(greedy, 0.0)
+    return tokens.squeeze(1).tolist(), chosen.squeeze(1).tolist()
+
+
+def _text(content: str | list[dict[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    if any(part.get("type") != "text" for part in content):
+        raise LLMError("this back end reads text only, but an observation holds other parts; use another back end")
+    return "\n".join(part["text"] for part in content)

@@ -1,0 +1,268 @@
+"""Playing episodes: one, or many at once, streamed as they finish.
+
+Every episode is one asyncio task that goes at its own pace; none ever waits for another. An episode that
+fails becomes an Episode with its error and where that came from, and its neighbours go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
+
+from marl_gem.agents import Agent, Policy
+from marl_gem.env import MultiAgentEnv
+from marl_gem.errors import AgentError, InvalidAction, LLMError
+from marl_gem.seeding import derive_seed
+from marl_gem.types import Ending, Episode, EpisodeError, Observation, Origin, Response, Turn
+
+Seating: TypeAlias = Policy | Mapping[str, Policy]
+"""One policy for all seats, or a policy for each agent id."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One episode to play: its seed, who sits where, and an id, unique among the jobs played together."""
+
+    seed: int
+    seating: Seating
+    id: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+async def play(env: MultiAgentEnv, job: Job, executor: Executor | None = None) -> Episode:
+    """Play one episode in `env`.
+
+    What the env, an agent or a model fails at ends the episode and is told in its `error`.
+
+    Args:
+        env: a live copy, used by nobody else meanwhile.
+        job: the seed and the seating.
+        executor: where the steps of a blocking env run; None takes asyncio's own threads.
+    """
+    record = _Record(env, job)
+    try:
+        await _play(env, job, record, executor)
+    except _Failure as failure:
+        record.error = failure.error
+    return record.episode()
+
+
+async def stream(
+    make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64
+) -> AsyncGenerator[Episode, None]:
+    """Play many episodes, `concurrency` at a time, and yield each as it finishes.
+
+    Closing the generator, or cancelling the task that reads it, cancels what is live and closes the envs.
+
+    Args:
+        make: gives a fresh env. An env whose episode ended well is used again, one that failed is not, so
+            that there are `concurrency` envs at most. What it raises ends the stream and is raised here.
+        jobs: consumed lazily, so there may be any number of them.
+        concurrency: how many episodes are live at once.
+    """
+    if concurrency < 1:
+        raise ValueError(f"concurrency is a number of episodes from 1 up, not {concurrency}")
+    queue = iter(jobs)
+    finished: asyncio.Queue[Episode | Exception | None] = asyncio.Queue()
+    executor = ThreadPoolExecutor(concurrency, thread_name_prefix="marl_gem-env")
+
+    async def play_on() -> None:
+        """Play job after job in one place."""
+        env: MultiAgentEnv | None = None
+        try:
+            for job in queue:
+                env = env or make()
+                episode = await play(env, job, executor)
+                finished.put_nowait(episode)
+                if episode.error:
+                    env.close()
+                    env = None
+        except Exception as error:
+            finished.put_nowait(error)
+        finally:
+            if env:
+                env.close()
+
+    places = [asyncio.create_task(play_on()) for _ in range(concurrency)]
+    everything = asyncio.gather(*places)
+    everything.add_done_callback(lambda _: finished.put_nowait(None))
+    try:
+        while (item := await finished.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+    finally:
+        everything.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await everything
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def collect(make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64) -> list[Episode]:
+    """Play many episodes from ordinary, synchronous code; returns them in the order of the jobs.
+
+    Raises:
+        ValueError: two jobs have the same id.
+    """
+    jobs = [replace(job, id=job.id or str(place)) for place, job in enumerate(jobs)]
+    if len({job.id for job in jobs}) != len(jobs):
+        raise ValueError("two jobs have the same id; give every job its own, or none any")
+
+    async def all_of_them() -> dict[str, Episode]:
+        return {episode.id: episode async for episode in stream(make, jobs, concurrency=concurrency)}
+
+    episodes = asyncio.run(all_of_them())
+    return [episodes[job.id] for job in jobs]
+
+
+class _Failure(Exception):
+    """Carries an EpisodeError out of the loop below."""
+
+    def __init__(self, origin: Origin, cause: BaseException, agent: str | None = None) -> None:
+        self.error = EpisodeError(origin, type(cause).__name__, str(cause), agent)
+
+
+async def _play(env: MultiAgentEnv, job: Job, record: _Record, executor: Executor | None) -> None:
+    agents: dict[str, Agent] = {}
+    observations, infos = await _in_env(env, executor, env.reset, job.seed, job.options)
+    while not env.done:
+        for agent_id in observations.keys() - agents.keys():
+            agents[agent_id] = _take_seat(env, job, agent_id)
+        shown = {agent_id: infos.get(agent_id) or {} for agent_id in observations}
+        responses = await _ask(agents, observations, shown)
+        record.begin(observations, responses)
+        actions = {agent_id: response.text for agent_id, response in responses.items()}
+        observations, rewards, terminations, truncations, infos = await _in_env(env, executor, env.step, actions)
+        record.complete(rewards, terminations, truncations, infos)
+
+
+async def _in_env(
+    env: MultiAgentEnv, executor: Executor | None, call: Callable[..., Result], *arguments: Any
+) -> Result:
+    try:
+        if env.blocking:
+            return await asyncio.get_running_loop().run_in_executor(executor, call, *arguments)
+        return call(*arguments)
+    except InvalidAction as error:
+        raise _Failure("agent", error) from error
+    except Exception as error:
+        raise _Failure("env", error) from error
+
+
+def _take_seat(env: MultiAgentEnv, job: Job, agent_id: str) -> Agent:
+    try:
+        policy = _policy(job.seating, agent_id)
+        return policy.agent(agent_id, env.role(agent_id), derive_seed(job.seed, agent_id))
+    except Exception as error:
+        raise _Failure("agent", error, agent_id) from error
+
+
+def _policy(seating: Seating, agent_id: str) -> Policy:
+    if not isinstance(seating, Mapping):
+        return seating
+    if agent_id not in seating:
+        raise AgentError(f"nobody is seated as {agent_id!r}; there are policies for {sorted(seating)}")
+    return seating[agent_id]
+
+
+async def _ask(
+    agents: Mapping[str, Agent], observations: Mapping[str, Observation], infos: Mapping[str, dict[str, Any]]
+) -> dict[str, Response]:
+    """Let all acting agents answer, at the same time if there are several."""
+
+    async def answer(agent_id: str) -> Response:
+        try:
+            return await agents[agent_id].act(observations[agent_id], infos[agent_id])
+        except Exception as error:
+            raise _Failure("llm" if isinstance(error, LLMError) else "agent", error, agent_id) from error
+
+    if len(observations) == 1:
+        (agent_id,) = observations
+        return {agent_id: await answer(agent_id)}
+    answers = await asyncio.gather(*map(answer, observations), return_exceptions=True)
+    responses = {}
+    for agent_id, outcome in zip(observations, answers, strict=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        responses[agent_id] = outcome
+    return responses
+
+
+class _Record:
+    """An episode while it is being played."""
+
+    def __init__(self, env: MultiAgentEnv, job: Job) -> None:
+        self._env, self._job = env, job
+        self._started = time.monotonic()
+        self._turns: list[_OpenTurn] = []
+        self._last: dict[str, _OpenTurn] = {}
+        self._final_infos: dict[str, dict[str, Any]] = {}
+        self._terminated = False
+        self.error: EpisodeError | None = None
+
+    def begin(self, observations: Mapping[str, Observation], responses: Mapping[str, Response]) -> None:
+        for agent, response in responses.items():
+            turn = _OpenTurn(agent, observations[agent], response)
+            self._turns.append(turn)
+            self._last[agent] = turn
+
+    def complete(
+        self,
+        rewards: Mapping[str, float],
+        terminations: Mapping[str, bool],
+        truncations: Mapping[str, bool],
+        infos: Mapping[str, dict[str, Any]],
+    ) -> None:
+        for agent, reward in rewards.items():
+            if turn := self._last.get(agent):
+                turn.reward += reward
+                if turn.info is None:
+                    turn.info = infos[agent]
+            if terminations[agent] or truncations[agent]:
+                self._final_infos[agent] = infos[agent]
+                self._terminated = self._terminated or terminations[agent]
+
+    def episode(self) -> Episode:
+        job, returns = self._job, dict(getattr(self._env, "returns", {}))
+        self._credit_late(returns)
+        ending: Ending = "error" if self.error else "terminated" if self._terminated else "truncated"
+        return Episode(
+            id=job.id or str(job.seed),
+            scenario=self._env.scenario,
+            seed=job.seed,
+            turns=tuple(Turn(t.agent, t.observation, t.response, t.reward, t.info or {}) for t in self._turns),
+            returns=returns,
+            ending=ending,
+            error=self.error,
+            models={agent: _policy(job.seating, agent).name for agent in self._last},
+            usage=dict(sum((Counter(turn.response.usage) for turn in self._turns), Counter())),
+            final_infos=self._final_infos,
+            seconds=round(time.monotonic() - self._started, 6),
+        )
+
+    def _credit_late(self, returns: Mapping[str, float]) -> None:
+        """Rewards that came after an agent had ended belong to its last action, too."""
+        credited = dict.fromkeys(self._last, 0.0)
+        for turn in self._turns:
+            credited[turn.agent] += turn.reward
+        for agent in self._final_infos.keys() & self._last.keys():
+            late = returns[agent] - credited[agent]
+            if abs(late) > 1e-9:
+                self._last[agent].reward += late
+
+
+@dataclass
+class _OpenTurn:
+    agent: str
+    observation: Observation
+    response: Response
+    reward: float = 0.0
+    info: dict[str, Any] | None = None

@@ -1,0 +1,1 @@
+"""Trainers: from episodes to a better policy."""
