@@ -7,7 +7,6 @@ gives a Response.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -136,7 +135,7 @@ class _HumanAgent:
     async def act(self, observation: Observation, info: Info) -> Response:
         self._show(as_text(observation))
         try:
-            return Response(await asyncio.to_thread(self._ask, f"{self._agent_id}> "))
+            return Response(self._ask(f"{self._agent_id}> "))  # in this thread, where Ctrl-C arrives
         except EOFError:
             raise AgentError(f"the input of {self._agent_id!r} ended before the episode did") from None
 

@@ -11,6 +11,7 @@ This file knows no scenario. The API follows GEM (arXiv 2510.01051, appendix D.3
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import numbers
@@ -240,6 +241,8 @@ class MultiAgentEnv:
         expected = set(alive)
         for name in ("rewards", "terminations", "truncations", "infos"):
             given = getattr(self, name)
+            if not isinstance(given, (dict, Mapping)):
+                raise ScenarioFault(f"{self.scenario}: {name} must be a dict, not {given!r}")
             if given.keys() != expected:
                 self._complete(name, given, alive)
         for agent, reward in self.rewards.items():
@@ -263,8 +266,10 @@ class MultiAgentEnv:
         setattr(self, name, {agent: given[agent] if agent in given else default() for agent in alive})
 
     def _finite(self, agent: str, reward: Any) -> float:
-        if isinstance(reward, (int, float, numbers.Real)) and math.isfinite(reward):
-            return float(reward)
+        if isinstance(reward, (int, float, numbers.Real)):
+            with contextlib.suppress(OverflowError):  # of whole numbers that no float can hold
+                if math.isfinite(reward):
+                    return float(reward)
         raise ScenarioFault(
             f"{self.scenario}: step {self.steps} gave {agent!r} the reward {reward!r}; rewards are finite numbers"
         )
@@ -278,6 +283,8 @@ class MultiAgentEnv:
                     self._fault("observe", error)
                 self.agents = tuple(other for other in self.agents if other != agent)
                 self.selector.remove(agent)
+        if self.max_steps is not None and self.steps >= self.max_steps:
+            self.agents = ()  # whoever joined in the last step never acts
 
     def _hand_over(self) -> Observations:
         """Give the turn to whom the selector names."""

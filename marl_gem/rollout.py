@@ -7,8 +7,8 @@ fails becomes an Episode with its error and where that came from, and its neighb
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
+import warnings
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -71,7 +71,7 @@ async def stream(
     if concurrency < 1:
         raise ValueError(f"concurrency is a number of episodes from 1 up, not {concurrency}")
     queue = iter(jobs)
-    finished: asyncio.Queue[Episode | Exception | None] = asyncio.Queue()
+    finished: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()  # None: a place is done
     executor = ThreadPoolExecutor(concurrency, thread_name_prefix="marl_gem-env")
 
     async def play_on() -> None:
@@ -83,27 +83,42 @@ async def stream(
                 episode = await play(env, job, executor)
                 finished.put_nowait(episode)
                 if episode.error:
-                    env.close()
-                    env = None
-        except Exception as error:
-            finished.put_nowait(error)
+                    failed, env = env, None
+                    _close_failed(failed)
+                await asyncio.sleep(0)  # where nothing ever waits, whoever reads gets a turn here
         finally:
             if env:
                 env.close()
 
+    def leave(place: asyncio.Task[None]) -> None:
+        finished.put_nowait(None if place.cancelled() else place.exception())
+
     places = [asyncio.create_task(play_on()) for _ in range(concurrency)]
-    everything = asyncio.gather(*places)
-    everything.add_done_callback(lambda _: finished.put_nowait(None))
+    for place in places:
+        place.add_done_callback(leave)
+    live = concurrency
     try:
-        while (item := await finished.get()) is not None:
-            if isinstance(item, Exception):
+        while live:
+            item = await finished.get()
+            if isinstance(item, BaseException):
                 raise item
-            yield item
+            if item is None:
+                live -= 1
+            else:
+                yield item
     finally:
-        everything.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await everything
+        for place in places:
+            place.cancel()
+        await asyncio.wait(places)
         executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _close_failed(env: MultiAgentEnv) -> None:
+    """Close an env whose episode failed; that closing fails too is worth a warning, no more."""
+    try:
+        env.close()
+    except Exception as error:
+        warnings.warn(f"{env.scenario}: closing the env of a failed episode failed: {error!r}", stacklevel=2)
 
 
 def collect(make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64) -> list[Episode]:
@@ -133,9 +148,11 @@ class _Failure(Exception):
 async def _play(env: MultiAgentEnv, job: Job, record: _Record, executor: Executor | None) -> None:
     agents: dict[str, Agent] = {}
     observations, infos = await _in_env(env, executor, env.reset, job.seed, job.options)
+    record.started = True
     while not env.done:
-        for agent_id in observations.keys() - agents.keys():
-            agents[agent_id] = _take_seat(env, job, agent_id)
+        for agent_id in observations:
+            if agent_id not in agents:
+                agents[agent_id] = _take_seat(env, job, agent_id)
         shown = {agent_id: infos.get(agent_id) or {} for agent_id in observations}
         responses = await _ask(agents, observations, shown)
         record.begin(observations, responses)
@@ -148,9 +165,14 @@ async def _in_env(
     env: MultiAgentEnv, executor: Executor | None, call: Callable[..., Result], *arguments: Any
 ) -> Result:
     try:
-        if env.blocking:
-            return await asyncio.get_running_loop().run_in_executor(executor, call, *arguments)
-        return call(*arguments)
+        if not env.blocking:
+            return call(*arguments)
+        running = asyncio.get_running_loop().run_in_executor(executor, call, *arguments)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])  # a thread cannot be stopped, and an env at work must not be closed
+            raise
     except InvalidAction as error:
         raise _Failure("agent", error) from error
     except Exception as error:
@@ -159,8 +181,11 @@ async def _in_env(
 
 def _take_seat(env: MultiAgentEnv, job: Job, agent_id: str) -> Agent:
     try:
-        policy = _policy(job.seating, agent_id)
-        return policy.agent(agent_id, env.role(agent_id), derive_seed(job.seed, agent_id))
+        role = env.role(agent_id)
+    except Exception as error:
+        raise _Failure("env", error, agent_id) from error
+    try:
+        return _policy(job.seating, agent_id).agent(agent_id, role, derive_seed(job.seed, agent_id))
     except Exception as error:
         raise _Failure("agent", error, agent_id) from error
 
@@ -180,7 +205,14 @@ async def _ask(
 
     async def answer(agent_id: str) -> Response:
         try:
-            return await agents[agent_id].act(observations[agent_id], infos[agent_id])
+            response = await agents[agent_id].act(observations[agent_id], infos[agent_id])
+            if not isinstance(response, Response) or not isinstance(response.text, str):
+                raise AgentError(f"{agent_id!r} must answer with a Response that holds a text, not {response!r}")
+            return response
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            raise _Failure("agent", error, agent_id) from error  # something within the agent was cancelled
         except Exception as error:
             raise _Failure("llm" if isinstance(error, LLMError) else "agent", error, agent_id) from error
 
@@ -205,7 +237,9 @@ class _Record:
         self._turns: list[_OpenTurn] = []
         self._last: dict[str, _OpenTurn] = {}
         self._final_infos: dict[str, dict[str, Any]] = {}
+        self._returns_at_end: dict[str, float] = {}
         self._terminated = False
+        self.started = False
         self.error: EpisodeError | None = None
 
     def begin(self, observations: Mapping[str, Observation], responses: Mapping[str, Response]) -> None:
@@ -228,10 +262,11 @@ class _Record:
                     turn.info = infos[agent]
             if terminations[agent] or truncations[agent]:
                 self._final_infos[agent] = infos[agent]
+                self._returns_at_end[agent] = self._env.returns[agent]
                 self._terminated = self._terminated or terminations[agent]
 
     def episode(self) -> Episode:
-        job, returns = self._job, dict(getattr(self._env, "returns", {}))
+        job, returns = self._job, dict(self._env.returns) if self.started else {}
         self._credit_late(returns)
         ending: Ending = "error" if self.error else "terminated" if self._terminated else "truncated"
         return Episode(
@@ -250,13 +285,9 @@ class _Record:
 
     def _credit_late(self, returns: Mapping[str, float]) -> None:
         """Rewards that came after an agent had ended belong to its last action, too."""
-        credited = dict.fromkeys(self._last, 0.0)
-        for turn in self._turns:
-            credited[turn.agent] += turn.reward
-        for agent in self._final_infos.keys() & self._last.keys():
-            late = returns[agent] - credited[agent]
-            if abs(late) > 1e-9:
-                self._last[agent].reward += late
+        for agent, before in self._returns_at_end.items():
+            if turn := self._last.get(agent):
+                turn.reward += returns[agent] - before
 
 
 @dataclass

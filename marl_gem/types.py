@@ -118,6 +118,7 @@ def to_json(record: msgspec.Struct) -> str:
         RecordError: if an `info` holds something that is not plain data, or a float is NaN or infinite.
     """
     try:
+        _check_plain(record)
         return json.dumps(msgspec.to_builtins(record), allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise RecordError(
@@ -136,3 +137,22 @@ def from_json(line: str, kind: type[Record]) -> Record:
         return msgspec.convert(json.loads(line), kind)
     except (ValueError, msgspec.ValidationError, RecursionError) as error:
         raise RecordError(f"not a {kind.__name__}: {error}") from error
+
+
+def _check_plain(value: object) -> None:
+    """Refuse what would be written as something else: sets, bytes, dates, keys that are not text."""
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            field = getattr(value, name)
+            for part in field if isinstance(field, tuple) else (field,):
+                _check_plain(part)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is not text")
+            _check_plain(part)
+    elif isinstance(value, list):
+        for part in value:
+            _check_plain(part)
+    elif value is not None and not isinstance(value, (str, int, float)):
+        raise TypeError(f"{value!r} is a {type(value).__name__}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -147,32 +146,6 @@ def read(name: str) -> dict[str, Any]:
 def recipes() -> list[str]:
     """The names of the configurations that ship with marl_gem."""
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
-
-
-def override(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
-    """Apply assignments such as `self_play.updates=50` to a configuration's values; gives a new dict.
-
-    A value is read as TOML where it can be (numbers, true, lists), else taken as text.
-
-    Raises:
-        ConfigError: an assignment has no `=`, or goes through something that is no section.
-    """
-    result = copy.deepcopy(values)
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        *sections, last = name.strip().split(".")
-        if not equals or not last:
-            raise ConfigError(f"{assignment!r} sets nothing; write section.name=value, as in self_play.updates=50")
-        place = result
-        for section in sections:
-            place = place.setdefault(section, {})
-            if not isinstance(place, dict):
-                raise ConfigError(f"{assignment!r}: {section!r} is a value, not a section")
-        try:
-            place[last] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            place[last] = text.strip()
-    return result
 
 
 def differences(before: TrainConfig, after: TrainConfig) -> list[str]:

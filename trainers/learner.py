@@ -56,8 +56,9 @@ class Learner:
             reference: what the policy is held near, with the weight `kl`.
 
         Returns:
-            `loss`; `entropy` of the policy and its `divergence` from the reference, in nats a token; `gradient_norm` before clipping; `drift`, the mean
-            log-probability of the sampled tokens now minus when they were drawn (0 on-policy, up to rounding).
+            `loss`; `gradient_norm` before clipping; in nats a sampled token the `entropy` of the policy, its
+            `divergence` from the reference, and the `drift`: the log-probability now minus the one it was
+            drawn with, which is 0 on-policy up to rounding.
         """
         self.model.train()
         sums = dict.fromkeys(("loss", "entropy", "divergence", "drift", "tokens"), 0.0)

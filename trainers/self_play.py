@@ -31,7 +31,7 @@ from marl_gem.llm import Sampling
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
-from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.config import PolicyConfig, TrainConfig
 from marl_gem.trainers.imitation import check_played, example_texts, imitate
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
@@ -74,7 +74,7 @@ class SelfPlay:
             temperature=config.policy.temperature,
             clip=config.self_play.clip,
         )
-        self.policy = self._policy(self.llm)
+        self.policy = make_policy(config.policy, self.llm)
         self.reference = reference
         self._older = TransformersLLM(copy.deepcopy(model), tokenizer, name=config.scenario)
 
@@ -184,7 +184,7 @@ class SelfPlay:
             version, weights = random.Random(derive_seed(seed, "older", self.updates)).choice(self.pool)
             self._older.model.load_state_dict(weights)
             self._older.version = version
-        older = self._policy(self._older)
+        older = make_policy(self.config.policy, self._older)
         jobs, learning = [], {}
         for game in range(plan.games):
             name = f"{self.updates}-{game}"
@@ -198,9 +198,10 @@ class SelfPlay:
         plan = self.config.self_play
         return plan.learning_rate * (0.55 + 0.45 * math.cos(math.pi * self.updates / plan.updates))
 
-    def _policy(self, llm: TransformersLLM) -> LLMPolicy:
-        shape = self.config.policy
-        return LLMPolicy(llm, view(shape.view), Sampling(shape.max_tokens, shape.temperature))
+
+def make_policy(config: PolicyConfig, llm: TransformersLLM) -> LLMPolicy:
+    """A model seen through the configuration's view, answering as it says."""
+    return LLMPolicy(llm, view(config.view), Sampling(config.max_tokens, config.temperature))
 
 
 def make(config: TrainConfig) -> MultiAgentEnv:
