@@ -1,0 +1,106 @@
+"""What TextArena's games keep in their state, read in one place: invalid moves and eliminations.
+
+`mend()` replaces a few methods of TextArena's state classes, for hosted games alone: elsewhere in the process
+the original ones run. The new ones note what was wrong with a move, in `state.illegal`, and put right how
+some games of TextArena 0.7.4 call them. Without that the winning move of the fifteen puzzle, of Tak and of
+checkers raises, four puzzles give text as reward, ranks count those twice who were thrown out twice, players
+who are thrown out keep the turn, and a game that has lost its last player never returns.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from marl_gem.scenarios.textarena.library import textarena
+from marl_gem.scenarios.textarena.randomness import hosting
+
+Method = Callable[..., Any]
+
+
+def _set_invalid_move(original: Method, state: Any, *arguments: Any, **named: Any) -> Any:
+    if len(arguments) == 2 and isinstance(arguments[1], str):
+        arguments = arguments[::-1]  # reason and reward the wrong way round
+    state.illegal = str(named["reason"] if "reason" in named else arguments[0])
+    result = original(state, *arguments, **named)
+    if order := getattr(state, "elimination_order", None):
+        order[:] = dict.fromkeys(order)
+    return result
+
+
+def _set_winners(_: Method, state: Any, player_ids: Any = (), reason: str = "", player_id: Any = None) -> None:
+    winners = {player_id} if player_id is not None else set(player_ids)
+    _end(state, {seat: 1 if seat in winners else -1 for seat in range(state.num_players)}, reason)
+
+
+def _set_winner(_: Method, state: Any, player_id: Any = None, reason: str = "", player_ids: Any = None) -> None:
+    _set_winners(_, state, [player_ids if player_id is None else player_id], reason)
+
+
+def _set_draw(_: Method, state: Any, reason: str = "", reson: str = "") -> None:
+    _end(state, dict.fromkeys(range(state.num_players), 0), reason or reson)
+
+
+def _step(original: Method, state: Any, rotate_player: bool = True) -> Any:
+    out = state.elimination_order
+    if not state.done and len(out) >= state.num_players:
+        _end(state, dict.fromkeys(range(state.num_players), -1), "Everybody has been eliminated.")
+    elif rotate_player and state.current_player_id in out:
+        state.made_invalid_move = False  # or the turn would stay with a player who is out
+    return original(state, rotate_player)
+
+
+def _end(state: Any, rewards: dict[int, int], reason: str) -> None:
+    for info in state.game_info.values():
+        info["reason"] = reason
+    state.rewards, state.done = rewards, True
+
+
+def _mended(original: Method, ours: Method) -> Method:
+    @functools.wraps(original)
+    def method(state: Any, *arguments: Any, **named: Any) -> Any:
+        if hosting():
+            return ours(original, state, *arguments, **named)
+        return original(state, *arguments, **named)
+
+    return method
+
+
+def _missing(*_: Any, **__: Any) -> Any:
+    raise AttributeError("TextArena's state has no such method")
+
+
+@functools.cache
+def mend() -> None:
+    """Put our methods into TextArena's state classes, once."""
+    for kind in vars(textarena.state).values():
+        if isinstance(kind, type) and hasattr(kind, "set_invalid_move"):
+            kind.set_invalid_move = _mended(kind.set_invalid_move, _set_invalid_move)
+    single, two, many = textarena.SinglePlayerState, textarena.TwoPlayerState, textarena.FFAMultiPlayerState
+    single.set_winners = _mended(_missing, _set_winners)
+    two.set_winners = _mended(two.set_winners, _set_winners)
+    two.set_winner = _mended(two.set_winner, _set_winner)
+    two.set_draw = _mended(two.set_draw, _set_draw)
+    many.step = _mended(many.step, _step)
+
+
+_GIVE_TURNS_TO_THE_DEAD = {"PokerEnv"}
+
+
+def eliminated(game: Any) -> set[int]:
+    """The players whom the game counts as out for good. Its games keep that in different places.
+
+    Poker is left out: it goes on to ask players whom it has eliminated, so their part ends with the game.
+    """
+    state = game.state
+    if type(game).__name__ in _GIVE_TURNS_TO_THE_DEAD:
+        return set()
+    out = set(getattr(state, "elimination_order", ()))
+    held = state.game_state if isinstance(state.game_state, dict) else {}
+    if "alive_players" in held:
+        out |= set(range(state.num_players)) - set(held["alive_players"])
+    pieces = held.get("snakes") or held.get("players")
+    if isinstance(pieces, dict):
+        out |= {seat for seat, piece in pieces.items() if getattr(piece, "alive", True) is False}
+    return out
