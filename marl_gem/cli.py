@@ -5,6 +5,7 @@ Every command does its work through the library; this file reads options and sho
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -52,6 +53,7 @@ Options = Annotated[
 
 def main() -> None:
     """The entry point: errors that marl_gem raises on purpose are told in one line."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # of transformers, in the middle of ours
     try:
         app()
     except MarlGemError as error:

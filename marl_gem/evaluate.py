@@ -46,7 +46,9 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     centre = share + z * z / (2 * trials)
     half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
-    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+    return (0.0 if successes == 0 else (centre - half) / scale), (
+        1.0 if successes == trials else (centre + half) / scale
+    )
 
 
 def tally(episodes: Iterable[Episode], agent: str) -> Tally:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -37,7 +37,7 @@ class Job:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-async def play(env: MultiAgentEnv, job: Job, executor: Executor | None = None) -> Episode:
+async def play(env: MultiAgentEnv, job: Job) -> Episode:
     """Play one episode in `env`.
 
     What the env, an agent or a model fails at ends the episode and is told in its `error`.
@@ -45,14 +45,12 @@ async def play(env: MultiAgentEnv, job: Job, executor: Executor | None = None) -
     Args:
         env: a live copy, used by nobody else meanwhile.
         job: the seed and the seating.
-        executor: where the steps of a blocking env run; None takes asyncio's own threads.
     """
-    record = _Record(env, job)
+    threads = _Threads(1)
     try:
-        await _play(env, job, record, executor)
-    except _Failure as failure:
-        record.error = failure.error
-    return record.episode()
+        return await _play(env, job, threads)
+    finally:
+        threads.close()
 
 
 async def stream(
@@ -72,7 +70,7 @@ async def stream(
         raise ValueError(f"concurrency is a number of episodes from 1 up, not {concurrency}")
     queue = iter(jobs)
     finished: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()  # None: a place is done
-    executor = ThreadPoolExecutor(concurrency, thread_name_prefix="marl_gem-env")
+    threads = _Threads(concurrency)
 
     async def play_on() -> None:
         """Play job after job in one place."""
@@ -80,15 +78,15 @@ async def stream(
         try:
             for job in queue:
                 env = env or make()
-                episode = await play(env, job, executor)
+                episode = await _play(env, job, threads)
                 finished.put_nowait(episode)
                 if episode.error:
-                    failed, env = env, None
-                    _close_failed(failed)
+                    _close(env)
+                    env = None
                 await asyncio.sleep(0)  # where nothing ever waits, whoever reads gets a turn here
         finally:
             if env:
-                env.close()
+                _close(env)
 
     def leave(place: asyncio.Task[None]) -> None:
         finished.put_nowait(None if place.cancelled() else place.exception())
@@ -110,15 +108,7 @@ async def stream(
         for place in places:
             place.cancel()
         await asyncio.wait(places)
-        executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _close_failed(env: MultiAgentEnv) -> None:
-    """Close an env whose episode failed; that closing fails too is worth a warning, no more."""
-    try:
-        env.close()
-    except Exception as error:
-        warnings.warn(f"{env.scenario}: closing the env of a failed episode failed: {error!r}", stacklevel=2)
+        threads.close()
 
 
 def collect(make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64) -> list[Episode]:
@@ -145,9 +135,18 @@ class _Failure(Exception):
         self.error = EpisodeError(origin, type(cause).__name__, str(cause), agent)
 
 
-async def _play(env: MultiAgentEnv, job: Job, record: _Record, executor: Executor | None) -> None:
+async def _play(env: MultiAgentEnv, job: Job, threads: _Threads) -> Episode:
+    record = _Record(env, job)
+    try:
+        await _play_out(env, job, threads, record)
+    except _Failure as failure:
+        record.error = failure.error
+    return record.episode()
+
+
+async def _play_out(env: MultiAgentEnv, job: Job, threads: _Threads, record: _Record) -> None:
     agents: dict[str, Agent] = {}
-    observations, infos = await _in_env(env, executor, env.reset, job.seed, job.options)
+    observations, infos = await _in_env(env, threads, env.reset, job.seed, job.options)
     record.started = True
     while not env.done:
         for agent_id in observations:
@@ -157,22 +156,13 @@ async def _play(env: MultiAgentEnv, job: Job, record: _Record, executor: Executo
         responses = await _ask(agents, observations, shown)
         record.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
-        observations, rewards, terminations, truncations, infos = await _in_env(env, executor, env.step, actions)
+        observations, rewards, terminations, truncations, infos = await _in_env(env, threads, env.step, actions)
         record.complete(rewards, terminations, truncations, infos)
 
 
-async def _in_env(
-    env: MultiAgentEnv, executor: Executor | None, call: Callable[..., Result], *arguments: Any
-) -> Result:
+async def _in_env(env: MultiAgentEnv, threads: _Threads, call: Callable[..., Result], *arguments: Any) -> Result:
     try:
-        if not env.blocking:
-            return call(*arguments)
-        running = asyncio.get_running_loop().run_in_executor(executor, call, *arguments)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait([running])  # a thread cannot be stopped, and an env at work must not be closed
-            raise
+        return await threads.run(call, *arguments) if env.blocking else call(*arguments)
     except InvalidAction as error:
         raise _Failure("agent", error) from error
     except Exception as error:
@@ -226,6 +216,61 @@ async def _ask(
             raise outcome
         responses[agent_id] = outcome
     return responses
+
+
+def _close(env: MultiAgentEnv) -> None:
+    """What an env cannot release is worth a warning; the episodes go on."""
+    try:
+        env.close()
+    except Exception as error:
+        warnings.warn(f"{env.scenario}: close() raised {error!r}", RuntimeWarning, stacklevel=2)
+
+
+class _Threads:
+    """Where blocking envs take their steps.
+
+    A thread that is done wakes the event loop only if no other has just woken it: with a thousand threads
+    one wake-up for each step would cost more than all the rest.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix="marl_gem-env")
+        self._loop = asyncio.get_running_loop()
+        self._outcomes: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._woken = False
+
+    async def run(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """Call in a thread. Cancelling waits for the call to end, so that nobody closes an env at work."""
+        answer = self._loop.create_future()
+        running = self._executor.submit(self._work, answer, call, arguments)
+        try:
+            result, error = await answer
+        except asyncio.CancelledError:
+            await asyncio.wait([asyncio.wrap_future(running)])
+            raise
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _work(self, answer: asyncio.Future[Any], call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        try:
+            outcome = call(*arguments), None
+        except BaseException as error:
+            outcome = None, error
+        self._outcomes.append((answer, outcome))
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._woken = False  # before looking, so that whoever comes too late for this look wakes the loop again
+        while self._outcomes:
+            answer, outcome = self._outcomes.popleft()
+            if not answer.done():
+                answer.set_result(outcome)
 
 
 class _Record:

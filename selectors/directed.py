@@ -18,6 +18,11 @@ class DirectedSelector(AgentSelector):
         super().reset(agents)
         self.acting = tuple(self.order[:1])
 
+    def add(self, agent: str) -> None:
+        super().add(agent)
+        if not self.acting:
+            self.acting = (agent,)
+
     def direct(self, *agents: str) -> None:
         """These agents act next."""
         self.acting = agents

@@ -14,5 +14,9 @@ class ParallelSelector(AgentSelector):
         super().reset(agents)
         self.acting = tuple(self.order)
 
+    def add(self, agent: str) -> None:
+        super().add(agent)
+        self.acting = tuple(self.order)  # for those who join before the first turn
+
     def advance(self) -> None:
         self.acting = tuple(self.order)

@@ -23,6 +23,11 @@ class SequentialSelector(AgentSelector):
         self._position += 1
         self._name_acting()
 
+    def add(self, agent: str) -> None:
+        super().add(agent)
+        if not self.acting:
+            self._name_acting()
+
     def remove(self, agent: str) -> None:
         index = self.order.index(agent)
         super().remove(agent)

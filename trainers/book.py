@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,11 @@ class Book:
         self._metrics.write(json.dumps(row) + "\n")
         self._metrics.flush()
         self.rows.append(row)
+
+    def flush(self) -> None:
+        """See to it that what was written is on the disk, so that a checkpoint never knows more than the book."""
+        for file in (self._episodes, self._metrics):
+            os.fsync(file.fileno())
 
     def close(self) -> None:
         self._metrics.close()

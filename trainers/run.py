@@ -118,6 +118,7 @@ class Run:
         yield Progress("before", 0, 1, {})
         tallies, episodes = self._against_random(run, self.config.record.final_games, "final")
         book.write(0, "before", {**_scores(tallies), "seconds": seconds}, episodes)
+        book.flush()
         checkpoint.save(self.folder / "checkpoints", run)
         self.self_play = run
         yield Progress("before", 1, 1, book.rows[-1])
@@ -134,6 +135,7 @@ class Run:
                 metrics["score"] = overall(tallies).score
             book.write(run.updates, "self-play", metrics, episodes[: record.episodes])
             if run.updates % record.save_every == 0 or run.updates == plan.updates:
+                book.flush()
                 checkpoint.save(self.folder / "checkpoints", run)
             yield Progress("self-play", run.updates, plan.updates, metrics)
 

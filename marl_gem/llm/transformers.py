@@ -49,6 +49,7 @@ class TransformersLLM:
         self.tokenizer = tokenizer
         self.base_name = name
         self.version = 0
+        self._end, self._end_text = tokenizer.eos_token_id, tokenizer.eos_token  # looked up once: it takes 20 us
         self.max_batch = max_batch
         self._waiting: list[_Request] = []
         self._encode_piece = lru_cache(100_000)(self._encode_text)
@@ -82,14 +83,21 @@ class TransformersLLM:
         ids = list(self._encode_piece(pieces[0]))
         for answer, piece in zip(sampled, pieces[1:], strict=True):
             ids += answer
-            if answer[-1] == self.tokenizer.eos_token_id:
-                piece = piece.removeprefix(self.tokenizer.eos_token)
+            if answer[-1] == self._end:
+                piece = piece.removeprefix(self._end_text)
             ids += self._encode_piece(piece)
         return tuple(ids)
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
         """The tokens of a complete answer with this text, its end included."""
-        return (*self._encode_piece(text), self.tokenizer.eos_token_id)
+        return (*self._encode_piece(text), self._end)
+
+    @torch.inference_mode()
+    def logprob(self, prompt: tuple[int, ...], answer: tuple[int, ...]) -> float:
+        """The natural logarithm of the probability that these tokens answer this prompt, at temperature 1."""
+        ids = torch.tensor([prompt + answer], device=self.model.device)
+        logits = self.model.eval()(input_ids=ids).logits[0, len(prompt) - 1 : -1].double()
+        return float(torch.log_softmax(logits, -1).gather(1, ids[0, len(prompt) :, None]).sum())
 
     def _answer_when_quiet(self, seen: int) -> None:
         """Wait until one round of the event loop has brought no further request, then answer all."""
@@ -140,7 +148,7 @@ class TransformersLLM:
             going = [
                 place
                 for place, i in enumerate(live)
-                if drafts[i].tokens[-1] != self.tokenizer.eos_token_id and len(drafts[i].tokens) < batch[i].max_tokens
+                if drafts[i].tokens[-1] != self._end and len(drafts[i].tokens) < batch[i].max_tokens
             ]
             if not going:
                 break
@@ -166,14 +174,14 @@ class TransformersLLM:
             prompt_ids=request.prompt,
             token_ids=tokens,
             logprobs=tuple(draft.logprobs),
-            finish_reason="stop" if tokens[-1] == self.tokenizer.eos_token_id else "length",
+            finish_reason="stop" if tokens[-1] == self._end else "length",
             version=self.version,
             usage={"prompt_tokens": len(request.prompt), "completion_tokens": len(tokens)},
         )
 
     def _pad_left(self, prompts: Sequence[tuple[int, ...]]) -> tuple[torch.Tensor, torch.Tensor]:
         width = max(map(len, prompts))
-        pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
+        pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self._end
         ids = torch.tensor([(pad,) * (width - len(prompt)) + prompt for prompt in prompts], device=self.model.device)
         mask = torch.tensor([(0,) * (width - len(prompt)) + (1,) * len(prompt) for prompt in prompts])
         return ids, mask.to(self.model.device)

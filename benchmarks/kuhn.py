@@ -1,0 +1,80 @@
+"""Kuhn poker by self-play: how exploitable is the trained policy, exactly?
+
+    python benchmarks/kuhn.py [--seed N] [--set self_play.updates=50 ...]
+
+Prints one JSON line. Exploitability is in chips a hand: 0 for an equilibrium, 0.458 for uniform play. It is
+computed by walking through the whole game, with the model's own probabilities of its answers at the twelve
+information sets, scaled to the legal ones (`illegal` is the greatest share that is not). `last` is the
+policy after the last update; `average` is the average of the policies after each update.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+
+from marl_gem.llm.transformers import TransformersLLM
+from marl_gem.scenarios.games.kuhn_analysis import (
+    GAME_VALUE,
+    INFORMATION_SETS,
+    InformationSet,
+    average,
+    exploitability,
+    uniform,
+    value,
+)
+from marl_gem.scenarios.games.kuhn_poker import moves, situation
+from marl_gem.settings import override
+from marl_gem.trainers.config import TrainConfig, parse, read
+from marl_gem.trainers.self_play import SelfPlay
+
+
+def strategy(llm: TransformersLLM) -> tuple[dict[InformationSet, float], float]:
+    """The model's strategy under the view "bare", and the greatest probability it gives to illegal answers."""
+    bets, illegal = {}, 0.0
+    for card, history in INFORMATION_SETS:
+        prompt = llm.encode([{"role": "user", "content": situation(card, history)}])
+        pass_, bet = (math.exp(llm.logprob(prompt, llm.encode_answer(f"[{move}]"))) for move in moves(history))
+        bets[card, history] = bet / (pass_ + bet)
+        illegal = max(illegal, 1 - pass_ - bet)
+    return bets, illegal
+
+
+def train(config: TrainConfig) -> dict[str, float]:
+    """Train once, and judge the policy after every update."""
+    begun = time.perf_counter()
+    run = SelfPlay.start(config)
+    for _ in run.warm_up():
+        pass
+    strategies = [strategy(run.llm)[0]]
+    while run.updates < config.self_play.updates:
+        run.update()
+        bets, illegal = strategy(run.llm)
+        strategies.append(bets)
+    mixed = average(strategies[1:])
+    return {
+        "warm_start": round(exploitability(strategies[0]), 4),
+        "last": round(exploitability(strategies[-1]), 4),
+        "average": round(exploitability(mixed), 4),
+        "value_last": round(value(strategies[-1], strategies[-1]), 4),
+        "value_average": round(value(mixed, mixed), 4),
+        "illegal": round(illegal, 4),
+        "seconds": round(time.perf_counter() - begun, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    arguments = parser.parse_args()
+    config = parse(override(read("kuhn"), [f"seed={arguments.seed}", *arguments.set]), "the command line")
+    result = train(config)
+    known = {"uniform": round(exploitability(uniform()), 4), "game_value": round(GAME_VALUE, 4)}
+    print(json.dumps({"benchmark": "kuhn", "seed": arguments.seed, **result, **known}))
+
+
+if __name__ == "__main__":
+    main()

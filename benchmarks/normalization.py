@@ -1,0 +1,86 @@
+"""Does normalizing returns per agent matter? The same runs three ways, three seeds each.
+
+    python benchmarks/normalization.py [--seeds 3] [--updates-kuhn 100] [--updates-tictactoe 60] [--workers 2]
+
+Prints one JSON line, with one row for each game and normalization: "agent" is per-agent ReBN, "all" one
+normalization over both seats, "none" the returns as they are. For TicTacToe the figure is the score against
+random play (higher is better; 400 games a seat), for Kuhn poker the exploitability of the last policy and of
+the average policy (lower is better). A small table for people goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from statistics import fmean
+
+from marl_gem.settings import override
+from marl_gem.trainers.config import parse, read
+from marl_gem.trainers.transitions import NORMALIZATIONS
+
+
+def kuhn(normalization: str, seed: int, updates: int) -> dict[str, float]:
+    from kuhn import train
+
+    changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
+    result = train(parse(override(read("kuhn"), changes), "benchmark"))
+    return {"exploitability_last": result["last"], "exploitability_average": result["average"]}
+
+
+def tictactoe(normalization: str, seed: int, updates: int) -> dict[str, float]:
+    from marl_gem.agents import RandomPolicy
+    from marl_gem.evaluate import head_to_head, overall
+    from marl_gem.trainers.self_play import SelfPlay, make
+
+    changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
+    config = parse(override(read("tictactoe"), changes), "benchmark")
+    run = SelfPlay.start(config)
+    for _ in run.warm_up():
+        pass
+    while run.updates < updates:
+        run.update()
+    tallies, _ = head_to_head(lambda: make(config), run.policy, RandomPolicy(), games=400, seed=seed)
+    total = overall(tallies)
+    return {"score": total.score, "illegal_games": total.illegal / total.games}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--updates-kuhn", type=int, default=100)
+    parser.add_argument("--updates-tictactoe", type=int, default=60)
+    parser.add_argument("--workers", type=int, default=2)
+    arguments = parser.parse_args()
+    games = {kuhn: arguments.updates_kuhn, tictactoe: arguments.updates_tictactoe}
+    with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
+        futures = {
+            (game.__name__, normalization): [
+                pool.submit(game, normalization, seed, updates) for seed in range(arguments.seeds)
+            ]
+            for game, updates in games.items()
+            for normalization in NORMALIZATIONS
+        }
+        rows = []
+        for (name, normalization), pending in futures.items():
+            results = [future.result() for future in pending]
+            for figure in results[0]:
+                values = [round(result[figure], 4) for result in results]
+                rows.append(
+                    {
+                        "game": name,
+                        "normalization": normalization,
+                        "figure": figure,
+                        "mean": round(fmean(values), 4),
+                        "seeds": values,
+                    }
+                )
+                told = f"{name:<10} {normalization:<6} {figure:<23} {fmean(values):.3f}  {values}"
+                print(told, file=sys.stderr, flush=True)
+    print(json.dumps({"benchmark": "normalization", "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
