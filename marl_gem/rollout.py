@@ -7,12 +7,13 @@ fails becomes an Episode with its error and where that came from, and its neighb
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import warnings
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 from marl_gem.agents import Agent, Policy
@@ -46,7 +47,7 @@ async def play(env: MultiAgentEnv, job: Job) -> Episode:
         env: a live copy, used by nobody else meanwhile.
         job: the seed and the seating.
     """
-    threads = _Threads(1)
+    threads = _Threads()
     try:
         return await _play(env, job, threads)
     finally:
@@ -70,7 +71,7 @@ async def stream(
         raise ValueError(f"concurrency is a number of episodes from 1 up, not {concurrency}")
     queue = iter(jobs)
     finished: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()  # None: a place is done
-    threads = _Threads(concurrency)
+    threads = _Threads()
 
     async def play_on() -> None:
         """Play job after job in one place."""
@@ -227,50 +228,73 @@ def _close(env: MultiAgentEnv) -> None:
 
 
 class _Threads:
-    """Where blocking envs take their steps.
+    """Where blocking envs take their steps: a thread for each that is at it, made when there is no idle one.
 
-    A thread that is done wakes the event loop only if no other has just woken it: with a thousand threads
-    one wake-up for each step would cost more than all the rest.
+    (`ThreadPoolExecutor` will not do: up to Python 3.11 it counts busy threads as idle, so that a step may
+    wait for another env's.) A thread that is done wakes the event loop only if no other has just woken it:
+    with a thousand envs one wake-up for each step would cost more than all the rest.
     """
 
-    def __init__(self, count: int) -> None:
-        self._executor = ThreadPoolExecutor(count, thread_name_prefix="marl_gem-env")
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._outcomes: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._ended: deque[_Call] = deque()
         self._woken = False
+        self._busy = self._count = 0
 
-    async def run(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        """Call in a thread. Cancelling waits for the call to end, so that nobody closes an env at work."""
-        answer = self._loop.create_future()
-        running = self._executor.submit(self._work, answer, call, arguments)
+    async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call in a thread. Cancelling waits until the call has ended, so that nobody closes an env at work."""
+        if self._busy == self._count:
+            threading.Thread(target=self._work, name=f"marl_gem-env-{self._count}").start()
+            self._count += 1
+        self._busy += 1
+        call = _Call(function, arguments, self._loop.create_future())
+        self._calls.put(call)
         try:
-            result, error = await answer
+            await call.answered
         except asyncio.CancelledError:
-            await asyncio.wait([asyncio.wrap_future(running)])
+            while not call.ended:
+                await asyncio.sleep(0.005)
             raise
-        if error is not None:
-            raise error
-        return result  # type: ignore[no-any-return]
+        finally:
+            self._busy -= 1
+        if call.error is not None:
+            raise call.error
+        return call.result  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Let the threads end."""
+        for _ in range(self._count):
+            self._calls.put(None)
 
-    def _work(self, answer: asyncio.Future[Any], call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        try:
-            outcome = call(*arguments), None
-        except BaseException as error:
-            outcome = None, error
-        self._outcomes.append((answer, outcome))
-        if not self._woken:
-            self._woken = True
-            self._loop.call_soon_threadsafe(self._hand_over)
+    def _work(self) -> None:
+        while call := self._calls.get():
+            try:
+                call.result = call.function(*call.arguments)
+            except BaseException as error:
+                call.error = error
+            call.ended = True
+            self._ended.append(call)
+            if not self._woken:
+                self._woken = True
+                self._loop.call_soon_threadsafe(self._hand_over)
 
     def _hand_over(self) -> None:
-        self._woken = False  # before looking, so that whoever comes too late for this look wakes the loop again
-        while self._outcomes:
-            answer, outcome = self._outcomes.popleft()
-            if not answer.done():
-                answer.set_result(outcome)
+        self._woken = False  # before looking, so that a call that ends after the look wakes the loop again
+        while self._ended:
+            answered = self._ended.popleft().answered
+            if not answered.done():
+                answered.set_result(None)
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    answered: asyncio.Future[None]
+    ended: bool = False
+    result: Any = None
+    error: BaseException | None = None
 
 
 class _Record:

@@ -118,7 +118,7 @@ def to_json(record: msgspec.Struct) -> str:
         RecordError: if an `info` holds something that is not plain data, or a float is NaN or infinite.
     """
     try:
-        _check_plain(record)
+        _check_record(record)
         return json.dumps(msgspec.to_builtins(record), allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise RecordError(
@@ -139,14 +139,19 @@ def from_json(line: str, kind: type[Record]) -> Record:
         raise RecordError(f"not a {kind.__name__}: {error}") from error
 
 
-def _check_plain(value: object) -> None:
+def _check_record(record: msgspec.Struct) -> None:
     """Refuse what would be written as something else: sets, bytes, dates, keys that are not text."""
-    if isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
-            field = getattr(value, name)
-            for part in field if isinstance(field, tuple) else (field,):
+    for name in record.__struct_fields__:
+        field = getattr(record, name)
+        for part in field if isinstance(field, tuple) else (field,):
+            if isinstance(part, msgspec.Struct):
+                _check_record(part)
+            else:
                 _check_plain(part)
-    elif isinstance(value, dict):
+
+
+def _check_plain(value: object) -> None:
+    if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is not text")
