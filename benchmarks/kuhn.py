@@ -5,7 +5,7 @@
 Prints one JSON line. Exploitability is in chips a hand: 0 for an equilibrium, 0.458 for uniform play. It is
 computed by walking through the whole game, with the model's own probabilities of its answers at the twelve
 information sets, scaled to the legal ones (`illegal` is the greatest share that is not). `last` is the
-policy after the last update; `average` is the average of the policies after each update.
+policy after the last update; `average` is the average of the policies after each update of the second half.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def train(config: TrainConfig) -> dict[str, float]:
         run.update()
         bets, illegal = strategy(run.llm)
         strategies.append(bets)
-    mixed = average(strategies[1:])
+    mixed = average(strategies[len(strategies) // 2 :])
     return {
         "warm_start": round(exploitability(strategies[0]), 4),
         "last": round(exploitability(strategies[-1]), 4),
