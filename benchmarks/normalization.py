@@ -1,6 +1,6 @@
 """Does normalizing returns per agent matter? The same runs three ways, three seeds each.
 
-    python benchmarks/normalization.py [--seeds 3] [--updates-kuhn 100] [--updates-tictactoe 60] [--workers 2]
+    python benchmarks/normalization.py [--seeds 3] [--updates-kuhn 100] [--updates-tictactoe 60] [--workers 2] [--only kuhn]
 
 Prints one JSON line, with one row for each game and normalization: "agent" is per-agent ReBN, "all" one
 normalization over both seats, "none" the returns as they are. For TicTacToe the figure is the score against
@@ -53,8 +53,10 @@ def main() -> None:
     parser.add_argument("--updates-kuhn", type=int, default=100)
     parser.add_argument("--updates-tictactoe", type=int, default=60)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", choices=["kuhn", "tictactoe"], help="only this game")
     arguments = parser.parse_args()
     games = {kuhn: arguments.updates_kuhn, tictactoe: arguments.updates_tictactoe}
+    games = {game: updates for game, updates in games.items() if arguments.only in (None, game.__name__)}
     with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
         futures = {
             (game.__name__, normalization): [
