@@ -1,6 +1,6 @@
 """Does normalizing returns per agent matter? The same runs three ways, three seeds each.
 
-    python benchmarks/normalization.py [--seeds 3] [--updates-kuhn 100] [--updates-tictactoe 60] [--workers 2] [--only kuhn]
+    python benchmarks/normalization.py [--seeds 3] [--updates-kuhn 100] [--updates-tictactoe 60] [--only kuhn]
 
 Prints one JSON line, with one row for each game and normalization: "agent" is per-agent ReBN, "all" one
 normalization over both seats, "none" the returns as they are. For TicTacToe the figure is the score against
