@@ -226,6 +226,8 @@ def _tell(episode: Episode, human: bool) -> None:
     for agent, info in episode.final_infos.items():
         if human and episode.models.get(agent) == "human":
             out.print(escape(as_text(info["final_observation"])))
+        if told := info.get("illegal") or info.get("reason"):
+            out.print(f"{escape(agent)}: {escape(str(told))}")
     returns = ", ".join(f"{agent} {value:+g}" for agent, value in episode.returns.items())
     out.print(f"[bold]{episode.ending}[/] after {len(episode.turns)} turns: {escape(returns)}")
 

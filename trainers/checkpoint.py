@@ -108,7 +108,8 @@ def load_policy(path: Path, scenario: str) -> LLMPolicy:
     if state["scenario"] != scenario:
         raise CheckpointError(f"{path} was trained on {state['scenario']} and cannot play {scenario}")
     config = parse(state["config"], f"{path}/state.json")
-    llm = TransformersLLM(*load_pretrained(str(path / "model")), name=scenario)
+    run = path.resolve().parent.parent.name
+    llm = TransformersLLM(*load_pretrained(str(path / "model")), name=run)
     llm.version = state["updates"]
     return make_policy(config.policy, llm)
 
