@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import marl_gem.registry
@@ -160,22 +160,23 @@ def _work(run: Run) -> None:
     """Let a run work, and show how it goes."""
     labels = {"warm-up": "imitating random play", "before": "playing random", "self-play": "self-play"}
     bar = Progress(
-        TextColumn("{task.description:<22}"),
-        BarColumn(),
+        TextColumn("{task.description:<21}"),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         TextColumn("{task.fields[told]}"),
         console=out,
     )
     out.print(f"[bold]{escape(run.config.scenario)}[/] in {escape(str(run.folder))}")
     with _stop_on_interrupt() as stop, bar:
         tasks: dict[str, Any] = {}
+        told: dict[str, Any] = {}
         for progress in run.work():
+            told |= progress.metrics
             if progress.phase not in tasks:
                 label = labels.get(progress.phase, "playing random")
                 tasks[progress.phase] = bar.add_task(label, total=progress.total, told="")
-            bar.update(tasks[progress.phase], completed=progress.done, told=_told(progress.metrics))
+            bar.update(tasks[progress.phase], completed=progress.done, told=_told(progress.phase, told))
             if stop and progress.phase != "after":
                 break
     if run.report is None:
@@ -195,10 +196,10 @@ def _work(run: Run) -> None:
     out.print(f"play it: marl-gem play {run.config.scenario} --seat {seat}={run.folder} ...", soft_wrap=True)
 
 
-def _told(metrics: dict[str, Any]) -> str:
-    """The few numbers that fit behind a progress bar."""
-    shown = (("score", "score {:.3f}"), ("loss", "loss {:.3f}"), ("entropy", "entropy {:.2f}"))
-    return "  ".join(text.format(metrics[name]) for name, text in shown if name in metrics)
+def _told(phase: str, metrics: dict[str, Any]) -> str:
+    """The few numbers that fit behind a progress bar; the score is the newest there is."""
+    names = {"warm-up": ("loss",), "self-play": ("score", "entropy")}.get(phase, ("score",))
+    return "  ".join(f"{name} {metrics[name]:.3f}" for name in names if name in metrics)
 
 
 def _table(tallies: dict[str, Tally], title: str) -> None:

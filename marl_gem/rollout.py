@@ -153,7 +153,7 @@ async def _play_out(env: MultiAgentEnv, job: Job, threads: _Threads, record: _Re
         for agent_id in observations:
             if agent_id not in agents:
                 agents[agent_id] = _take_seat(env, job, agent_id)
-        shown = {agent_id: infos.get(agent_id) or {} for agent_id in observations}
+        shown = {agent_id: infos[agent_id] if agent_id in infos else _info(env, agent_id) for agent_id in observations}
         responses = await _ask(agents, observations, shown)
         record.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
@@ -168,6 +168,12 @@ async def _in_env(env: MultiAgentEnv, threads: _Threads, call: Callable[..., Res
         raise _Failure("agent", error) from error
     except Exception as error:
         raise _Failure("env", error) from error
+
+
+def _info(env: MultiAgentEnv, agent_id: str) -> dict[str, Any]:
+    """What an agent that joined in the last step should know, of whom its infos cannot tell yet."""
+    legal = env.legal_actions(agent_id)
+    return {} if legal is None else {"legal_actions": list(legal)}
 
 
 def _take_seat(env: MultiAgentEnv, job: Job, agent_id: str) -> Agent:

@@ -3,6 +3,7 @@
     Role          what a seat is told before its first turn: instructions and tools
       ToolSpec    one tool a seat may call, with its JSON schema
     Observation   what is new to an agent since it last acted: text or content parts
+    Message       one line of the chat that a model is shown
     Response      what an agent answered: the action as text, with its tokens if a model made it
     Turn          one agent's observation, response, reward and info
     Episode       all turns of one play-through, with seed, returns, ending and errors
@@ -15,7 +16,7 @@ equal. Text may hold any Unicode, lone surrogates included.
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
@@ -25,6 +26,15 @@ ContentPart: TypeAlias = dict[str, Any]
 """One part of a multi-modal observation, as chat APIs write it: `{"type": "text", "text": ...}`."""
 
 Observation: TypeAlias = str | list[ContentPart]
+
+
+class Message(TypedDict):
+    """One chat message. An assistant's message may carry the tokens it was sampled as."""
+
+    role: str
+    content: str | list[ContentPart]
+    token_ids: NotRequired[tuple[int, ...]]
+
 
 Ending: TypeAlias = Literal["terminated", "truncated", "error"]
 Origin: TypeAlias = Literal["env", "agent", "llm", "tool"]

@@ -7,18 +7,10 @@ observed, what it answered, ..., and ends with what it observes now.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NotRequired, TypeAlias, TypedDict
+from typing import NamedTuple, TypeAlias
 
 from marl_gem.errors import ConfigError
-from marl_gem.types import Observation, Response, Role
-
-
-class Message(TypedDict):
-    """One chat message. An assistant's message may carry the tokens it was sampled as."""
-
-    role: str
-    content: str | list[dict[str, Any]]
-    token_ids: NotRequired[tuple[int, ...]]
+from marl_gem.types import Message, Observation, Response, Role
 
 
 class Exchange(NamedTuple):

@@ -7,8 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from marl_gem.types import Response
-from marl_gem.views import Message
+from marl_gem.types import Message, Response
 
 
 class Sampling(msgspec.Struct, frozen=True):

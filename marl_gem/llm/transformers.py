@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from marl_gem.errors import LLMError, MissingPackage
 from marl_gem.llm import Sampling
-from marl_gem.types import Response
-from marl_gem.views import Message
+from marl_gem.types import Message, Response
 
 try:
     import torch
@@ -23,7 +22,7 @@ try:
 except ImportError as error:
     raise MissingPackage(error.name or "torch", "train", "a model in this process") from error
 
-_MARK = "\x00answer\x00"
+_MARK = "\x00message\x00"
 
 
 class TransformersLLM:
@@ -72,25 +71,33 @@ class TransformersLLM:
         request = _Request(prompt, min(sampling.max_tokens, room), sampling.temperature, seed, loop.create_future())
         self._waiting.append(request)
         if len(self._waiting) == 1:
-            loop.call_soon(self._answer_when_quiet, 1)
+            loop.call_soon(self._answer_when_quiet, 0)
         return await request.answer
 
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The tokens of a prompt. Answers that carry their tokens keep them; only the rest is tokenized."""
-        sampled = [message["token_ids"] for message in messages if message.get("token_ids")]
-        shown = tuple((m["role"], _MARK if m.get("token_ids") else _text(m["content"])) for m in messages)
-        pieces = self._render(shown).split(_MARK)
-        ids = list(self._encode_piece(pieces[0]))
-        for answer, piece in zip(sampled, pieces[1:], strict=True):
-            ids += answer
-            if answer[-1] == self._end:
+        """The tokens of a prompt.
+
+        Answers that carry their tokens keep them. What stands in a message is text and nothing else: the
+        name of a control token in it does not become one, so that nobody can speak in another's role.
+
+        Raises:
+            LLMError: the chat template does not show every message once, in order.
+        """
+        pieces = self._render(tuple(message["role"] for message in messages)).split(_MARK)
+        if len(pieces) != len(messages) + 1:
+            raise LLMError(f"the chat template of {self.name} leaves out or repeats messages; use another tokenizer")
+        ids = list(self._encode_piece(pieces[0], False))
+        for message, piece in zip(messages, pieces[1:], strict=True):
+            content = message.get("token_ids") or self._encode_piece(_text(message["content"]), True)
+            ids += content
+            if content and content[-1] == self._end:
                 piece = piece.removeprefix(self._end_text)
-            ids += self._encode_piece(piece)
+            ids += self._encode_piece(piece, False)
         return tuple(ids)
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
         """The tokens of a complete answer with this text, its end included."""
-        return (*self._encode_piece(text), self._end)
+        return (*self._encode_piece(text, True), self._end)
 
     @torch.inference_mode()
     def logprob(self, prompt: tuple[int, ...], answer: tuple[int, ...]) -> float:
@@ -110,7 +117,7 @@ class TransformersLLM:
             batch = requests[start : start + self.max_batch]
             try:
                 answers = self._generate(batch)
-            except RuntimeError as error:
+            except Exception as error:  # whatever it is, nobody may be left waiting
                 failure = LLMError(f"{self.name} failed on a batch of {len(batch)}: {error}")
                 for request in batch:
                     request.answer.set_exception(failure)
@@ -189,13 +196,15 @@ class TransformersLLM:
     def _context(self) -> int:
         return int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
 
-    def _render_messages(self, messages: tuple[tuple[str, str], ...]) -> str:
-        chat = [{"role": role, "content": content} for role, content in messages]
+    def _render_messages(self, roles: tuple[str, ...]) -> str:
+        """The chat template around these roles' messages, with a mark where each message stands."""
+        chat = [{"role": role, "content": _MARK} for role in roles]
         return str(self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
 
-    def _encode_text(self, text: str) -> tuple[int, ...]:
+    def _encode_text(self, text: str, plain: bool) -> tuple[int, ...]:
+        """Tokens of a text; if it is plain, the names of control tokens in it are only text."""
         safe = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers do not take lone surrogates
-        return tuple(self.tokenizer.encode(safe, add_special_tokens=False))
+        return tuple(self.tokenizer.encode(safe, add_special_tokens=False, split_special_tokens=plain))
 
     def _decode_tokens(self, tokens: tuple[int, ...]) -> str:
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
