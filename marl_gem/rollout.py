@@ -236,8 +236,7 @@ def _close(env: MultiAgentEnv) -> None:
 class _Threads:
     """Where blocking envs take their steps: a thread for each that is at it, made when there is no idle one.
 
-    (`ThreadPoolExecutor` will not do: up to Python 3.11 it counts busy threads as idle, so that a step may
-    wait for another env's.) A thread that is done wakes the event loop only if no other has just woken it:
+    (With `ThreadPoolExecutor` a step could wait for another env's; docs/decisions.md tells more.) A thread that is done wakes the event loop only if no other has just woken it:
     with a thousand envs one wake-up for each step would cost more than all the rest.
     """
 
