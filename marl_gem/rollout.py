@@ -236,8 +236,9 @@ def _close(env: MultiAgentEnv) -> None:
 class _Threads:
     """Where blocking envs take their steps: a thread for each that is at it, made when there is no idle one.
 
-    (With `ThreadPoolExecutor` a step could wait for another env's; docs/decisions.md tells more.) A thread that is done wakes the event loop only if no other has just woken it:
-    with a thousand envs one wake-up for each step would cost more than all the rest.
+    (With `ThreadPoolExecutor` a step could wait for another env's; docs/decisions.md tells more.) A thread that
+    is done wakes the event loop only if no other has just woken it: with a thousand envs one wake-up for each
+    step would cost more than all the rest.
     """
 
     def __init__(self) -> None:
