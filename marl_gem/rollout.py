@@ -365,7 +365,7 @@ class _Record:
                 turn.reward += returns[agent] - before
 
 
-@dataclass
+@dataclass(slots=True)
 class _OpenTurn:
     agent: str
     observation: Observation

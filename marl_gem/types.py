@@ -8,6 +8,7 @@
     Turn          one agent's observation, response, reward and info
     Episode       all turns of one play-through, with seed, returns, ending and errors
       EpisodeError  why an episode could not be played to its end, and where that came from
+    Facts         what a scenario declares of itself, and what checks hold against play
 
 Every record is frozen plain data: `to_json` writes any of them as one line, `from_json` reads it back
 equal. Text may hold any Unicode, lone surrogates included.
@@ -38,6 +39,23 @@ class Message(TypedDict):
 
 Ending: TypeAlias = Literal["terminated", "truncated", "error"]
 Origin: TypeAlias = Literal["env", "agent", "llm", "tool"]
+
+
+TurnOrder: TypeAlias = Literal["sequential", "parallel", "mixed"]
+
+
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a scenario declares of itself; `marl_gem.testing.check_env` holds it against play.
+
+    None declares nothing. `zero_sum`: the agents' returns sum to zero in every episode. `turn_order`: one
+    agent acts at a time, all that are alive act together, or it varies. `reward_range`: the least and the
+    greatest reward of one agent in one step. `joins`: agents beyond `possible_agents` may join.
+    """
+
+    zero_sum: bool | None = None
+    turn_order: TurnOrder | None = None
+    reward_range: tuple[float, float] | None = None
+    joins: bool = False
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):

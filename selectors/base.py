@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+
+from marl_gem.seeding import derive_seed
 
 
 class AgentSelector(ABC):
@@ -20,6 +23,23 @@ class AgentSelector(ABC):
 
     order: list[str]
     """The agents in the episode, in the order in which they were given or joined."""
+
+    finished: bool = False
+    """Whether the order has come to its end, which ends the episode; looked at after `advance`."""
+
+    _seed: int = 0
+    _rng: random.Random | None = None
+
+    @property
+    def rng(self) -> random.Random:
+        """The turn order's own generator: an order that draws lots repeats under the env's seed."""
+        if self._rng is None:  # made when it is asked for: it takes longer than all the rest of a reset
+            self._rng = random.Random(derive_seed(self._seed, "selector"))
+        return self._rng
+
+    def reseed(self, seed: int) -> None:
+        """The env has this seed; called before `reset`."""
+        self._seed, self._rng = seed, None
 
     def reset(self, agents: Sequence[str]) -> None:
         """Start anew with these agents."""
