@@ -29,7 +29,11 @@ LAYERS = [
 LAYER = {part: number for number, layer in enumerate(LAYERS) for part in layer}
 FILES = [
     *(ROOT / "marl_gem").glob("*.py"),
-    *(ROOT / "marl_gem" / "llm").rglob("*.py"),
+    *(
+        path
+        for folder in ("llm", "cli", "convert", "wrappers", "testing")
+        for path in (ROOT / "marl_gem" / folder).rglob("*.py")
+    ),
     *(path for folder in ("selectors", "scenarios", "trainers") for path in (ROOT / folder).rglob("*.py")),
 ]
 

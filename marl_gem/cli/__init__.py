@@ -1,0 +1,41 @@
+"""marl-gem: one file a command.
+
+Every command does its work through the library; these files read options and show results.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+from rich.markup import escape
+
+from marl_gem.cli.list import list_scenarios
+from marl_gem.cli.play import play
+from marl_gem.cli.terminal import err
+from marl_gem.cli.train import train
+from marl_gem.errors import MarlGemError
+
+app = typer.Typer(
+    help="A multi-agent gym for language-model agents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("list")(list_scenarios)
+app.command("play")(play)
+app.command("train")(train)
+
+
+def main() -> None:
+    """The entry point: errors that marl_gem raises on purpose are told in one line."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # of transformers, in the middle of ours
+    try:
+        app()
+    except MarlGemError as error:
+        err.print(f"[bold red]error:[/] {escape(str(error))}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("stopped")
+        sys.exit(130)

@@ -1,0 +1,79 @@
+"""marl-gem play: a person against a policy, or policies against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+import marl_gem.registry
+from marl_gem.agents import HumanPolicy, as_text
+from marl_gem.cli.terminal import Options, interruptible, out, show_tallies
+from marl_gem.errors import MarlGemError
+from marl_gem.evaluate import tally
+from marl_gem.rollout import Job, collect
+from marl_gem.seats import options_of, parse_seats, policy
+from marl_gem.seeding import derive_seed
+from marl_gem.settings import override
+from marl_gem.types import Episode, to_json
+
+
+def play(
+    scenario: Annotated[str, typer.Argument(help="A scenario id; marl-gem list shows them.")],
+    seats: Annotated[
+        list[str] | None,
+        typer.Option("--seat", metavar="AGENT=WHO", help="WHO is human, random, or a run's folder. May be repeated."),
+    ] = None,
+    games: Annotated[int, typer.Option("-n", "--games", min=1, help="How many games.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes every random choice but yours.")] = 0,
+    options: Options = None,
+    record: Annotated[Path | None, typer.Option("--out", help="Write the episodes to this JSONL file.")] = None,
+) -> None:
+    """Play: you against a trained policy, or policies against each other. Seats that nobody takes play at random."""
+    made_with = {**options_of(seats or [], scenario), **override({}, options or [])}
+
+    def make() -> marl_gem.MultiAgentEnv:
+        return marl_gem.registry.make(scenario, **made_with)
+
+    seating = parse_seats(seats or [], make(), lambda who: policy(who, scenario, lambda: HumanPolicy(_show, _ask)))
+    human = any(isinstance(seated, HumanPolicy) for seated in seating.values())
+    jobs = [Job(derive_seed(seed, "play", game), seating, str(game)) for game in range(games)]
+    with interruptible():
+        episodes = collect(make, jobs, concurrency=1 if human else min(games, 256))
+    if record is not None:
+        record.write_text("".join(f"{to_json(episode)}\n" for episode in episodes), "utf-8")
+    for episode in episodes:
+        if episode.error:
+            raise MarlGemError(f"game {episode.id} failed in {episode.error.origin}: {episode.error.message}")
+        if human or games == 1:
+            _tell(episode, human)
+    if games > 1:
+        agents = list(seating)
+        show_tallies({f"{agent} ({seating[agent].name})": tally(episodes, agent) for agent in agents}, f"{games} games")
+
+
+def _tell(episode: Episode, human: bool) -> None:
+    """One game as text: all of it, or for a person who was there only how it ended."""
+    if not human:
+        for turn in episode.turns:
+            out.print(f"[dim]{escape(as_text(turn.observation))}[/]")
+            out.print(
+                f"[bold]{escape(turn.agent)}[/] ({escape(episode.models[turn.agent])}): {escape(turn.response.text)}"
+            )
+    for agent, info in episode.final_infos.items():
+        if human and episode.models.get(agent) == "human":
+            out.print(escape(as_text(info["final_observation"])))
+        if told := info.get("illegal") or info.get("reason"):
+            out.print(f"{escape(agent)}: {escape(str(told))}")
+    returns = ", ".join(f"{agent} {value:+g}" for agent, value in episode.returns.items())
+    out.print(f"[bold]{episode.ending}[/] after {len(episode.turns)} turns: {escape(returns)}")
+
+
+def _show(text: str) -> None:
+    out.print(escape(text))
+
+
+def _ask(prompt: str) -> str:
+    return out.input(f"[bold]{escape(prompt)}[/]")

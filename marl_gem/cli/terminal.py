@@ -1,0 +1,72 @@
+"""What the commands share: the two streams, options that several take, tables of results, Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from marl_gem.evaluate import Tally, wilson
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the scenario. May be repeated."),
+]
+
+
+def show_tallies(tallies: dict[str, Tally], title: str) -> None:
+    table = Table("seat", "win", "draw", "loss", "illegal", "score", title=title, title_justify="left")
+    for seat, counts in tallies.items():
+        shares = [_share(count, counts.games) for count in (counts.win, counts.draw, counts.loss, counts.illegal)]
+        low, high = counts.score_interval
+        table.add_row(escape(seat), *shares, f"{counts.score:.3f} [dim]{low:.3f}-{high:.3f}[/]")
+    out.print(table)
+
+
+def _share(count: int, games: int) -> str:
+    low, high = wilson(count, games)
+    return f"{100 * count / games:.1f}% [dim]{100 * low:.1f}-{100 * high:.1f}[/]"
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[list[bool]]:
+    """The first Ctrl-C asks to stop (the list is no longer empty), the second stops at once."""
+    asked: list[bool] = []
+
+    def handle(*_: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(True)
+        err.print("[yellow]stopping after this update; Ctrl-C again stops at once[/]")
+
+    with _handler(handle):
+        yield asked
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C interrupts at once, also while a person is asked inside the event loop."""
+
+    def handle(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with _handler(handle):
+        yield
+
+
+@contextmanager
+def _handler(handle: Any) -> Iterator[None]:
+    earlier = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, earlier)
