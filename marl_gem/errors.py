@@ -11,8 +11,11 @@
         EpisodeOver          step without a live episode
         ScenarioFault        the scenario raised or broke its contract
         SelectorError        the turn order names nobody, or somebody who is not there
+        PromiseBroken        a check of marl_gem.testing saw the scenario break the contract
       AgentError           origin "agent"
       LLMError             origin "llm"
+        TransientLLMError    may go well when asked again
+        ContextTooLong       the prompt does not fit the model
       RecordError          a record that cannot be written or read
       ConfigError          a training configuration that makes no sense, or differs from the run's
       CheckpointError      a checkpoint that is missing, damaged or of another scenario
@@ -70,12 +73,31 @@ class SelectorError(EnvError):
     """The turn order names nobody, or an agent that is not in the episode."""
 
 
+class PromiseBroken(EnvError):
+    """A check saw a scenario break a promise of the contract; the message says which, where and how."""
+
+
 class AgentError(MarlGemError):
     """An agent could not answer."""
 
 
 class LLMError(MarlGemError):
     """A language model's back end could not answer."""
+
+
+class TransientLLMError(LLMError):
+    """May go well when asked again: a time-out, a busy server, a broken connection.
+
+    `retry_after` is how many seconds the server asked to wait, if it did.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ContextTooLong(LLMError):
+    """The prompt does not fit the model; a view that shows less of the history may help."""
 
 
 class RecordError(MarlGemError):

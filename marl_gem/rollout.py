@@ -20,7 +20,7 @@ from marl_gem.agents import Agent, Policy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import AgentError, InvalidAction, LLMError
 from marl_gem.seeding import derive_seed
-from marl_gem.types import Ending, Episode, EpisodeError, Observation, Origin, Response, Turn
+from marl_gem.types import Ending, Episode, EpisodeError, Limits, Observation, Origin, Response, Turn
 
 Seating: TypeAlias = Policy | Mapping[str, Policy]
 """One policy for all seats, or a policy for each agent id."""
@@ -30,12 +30,22 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Job:
-    """One episode to play: its seed, who sits where, and an id, unique among the jobs played together."""
+    """One episode to play: its seed, who sits where, and an id, unique among the jobs played together.
+
+    `options` go to `reset`. Jobs with the same seed and another `repeat` play the same task with other
+    random choices of the agents. `limits` cut the episode short.
+    """
 
     seed: int
     seating: Seating
     id: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    repeat: int = 0
+    limits: Limits = Limits()
+
+    def seed_of(self, agent_id: str) -> int:
+        """What an agent's own random choices follow from."""
+        return derive_seed(self.seed, agent_id, *([self.repeat] if self.repeat else []))
 
 
 async def play(env: MultiAgentEnv, job: Job) -> Episode:
@@ -139,7 +149,10 @@ class _Failure(Exception):
 async def _play(env: MultiAgentEnv, job: Job, threads: _Threads) -> Episode:
     record = _Record(env, job)
     try:
-        await _play_out(env, job, threads, record)
+        async with asyncio.timeout(job.limits.seconds):
+            await _play_out(env, job, threads, record)
+    except TimeoutError:  # of this limit: what an agent or the env raises comes as a failure
+        record.limit = "seconds"
     except _Failure as failure:
         record.error = failure.error
     return record.episode()
@@ -159,6 +172,9 @@ async def _play_out(env: MultiAgentEnv, job: Job, threads: _Threads, record: _Re
         actions = {agent_id: response.text for agent_id, response in responses.items()}
         observations, rewards, terminations, truncations, infos = await _in_env(env, threads, env.step, actions)
         record.complete(rewards, terminations, truncations, infos)
+        if not env.done and (limit := record.passed(job.limits)):
+            record.limit = limit
+            return
 
 
 async def _in_env(env: MultiAgentEnv, threads: _Threads, call: Callable[..., Result], *arguments: Any) -> Result:
@@ -182,7 +198,7 @@ def _take_seat(env: MultiAgentEnv, job: Job, agent_id: str) -> Agent:
     except Exception as error:
         raise _Failure("env", error, agent_id) from error
     try:
-        return _policy(job.seating, agent_id).agent(agent_id, role, derive_seed(job.seed, agent_id))
+        return _policy(job.seating, agent_id).agent(agent_id, role, job.seed_of(agent_id))
     except Exception as error:
         raise _Failure("agent", error, agent_id) from error
 
@@ -316,12 +332,26 @@ class _Record:
         self._terminated = False
         self.started = False
         self.error: EpisodeError | None = None
+        self.limit = ""
 
     def begin(self, observations: Mapping[str, Observation], responses: Mapping[str, Response]) -> None:
         for agent, response in responses.items():
             turn = _OpenTurn(agent, observations[agent], response)
             self._turns.append(turn)
             self._last[agent] = turn
+
+    def passed(self, limits: Limits) -> str:
+        """The name of a limit that the episode has come to, if it has."""
+        if limits.turns is not None and len(self._turns) >= limits.turns:
+            return "turns"
+        if limits.tokens is not None and sum(self._usage().values()) >= limits.tokens:
+            return "tokens"
+        if limits.cost is not None and sum(turn.response.cost or 0.0 for turn in self._turns) >= limits.cost:
+            return "cost"
+        return ""
+
+    def _usage(self) -> dict[str, int]:
+        return dict(sum((Counter(turn.response.usage) for turn in self._turns), Counter()))
 
     def complete(
         self,
@@ -343,7 +373,9 @@ class _Record:
     def episode(self) -> Episode:
         job, returns = self._job, dict(self._env.returns) if self.started else {}
         self._credit_late(returns)
-        ending: Ending = "error" if self.error else "terminated" if self._terminated else "truncated"
+        terminated = self._terminated and not self.limit
+        ending: Ending = "error" if self.error else "terminated" if terminated else "truncated"
+        costs = [turn.response.cost for turn in self._turns]
         return Episode(
             id=job.id or str(job.seed),
             scenario=self._env.scenario,
@@ -353,7 +385,11 @@ class _Record:
             ending=ending,
             error=self.error,
             models={agent: _policy(job.seating, agent).name for agent in self._last},
-            usage=dict(sum((Counter(turn.response.usage) for turn in self._turns), Counter())),
+            usage=self._usage(),
+            cost=None if not costs or None in costs else sum(cost or 0.0 for cost in costs),
+            limit=self.limit,
+            repeat=job.repeat,
+            options=dict(job.options),
             final_infos=self._final_infos,
             seconds=round(time.monotonic() - self._started, 6),
         )

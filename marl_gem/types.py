@@ -4,9 +4,11 @@
       ToolSpec    one tool a seat may call, with its JSON schema
     Observation   what is new to an agent since it last acted: text or content parts
     Message       one line of the chat that a model is shown
+    ToolCall      a call of a tool, as it stands in a response's text
     Response      what an agent answered: the action as text, with its tokens if a model made it
     Turn          one agent's observation, response, reward and info
     Episode       all turns of one play-through, with seed, returns, ending and errors
+      Limits        what an episode may take at most
       EpisodeError  why an episode could not be played to its end, and where that came from
     Facts         what a scenario declares of itself, and what checks hold against play
 
@@ -24,17 +26,30 @@ import msgspec
 from marl_gem.errors import RecordError
 
 ContentPart: TypeAlias = dict[str, Any]
-"""One part of a multi-modal observation, as chat APIs write it: `{"type": "text", "text": ...}`."""
+"""One part of an observation.
+
+    {"type": "text", "text": ...}                              what is said or shown
+    {"type": "image", "url": ...}                              a picture; a data: URL holds it in itself
+    {"type": "tool_result", "name": ..., "text": ...}          what a tool answered to the agent's own call
+
+Only an env makes tool results: text that another seat wrote is text, whatever it looks like.
+"""
 
 Observation: TypeAlias = str | list[ContentPart]
 
 
 class Message(TypedDict):
-    """One chat message. An assistant's message may carry the tokens it was sampled as."""
+    """One chat message: of the role system, user, assistant or tool.
+
+    An assistant's message may carry the tokens it was sampled as, and what it thought before it spoke. A
+    tool's message has the tool's `name`; it answers the calls of the last assistant's message in order.
+    """
 
     role: str
     content: str | list[ContentPart]
     token_ids: NotRequired[tuple[int, ...]]
+    reasoning: NotRequired[str]
+    name: NotRequired[str]
 
 
 Ending: TypeAlias = Literal["terminated", "truncated", "error"]
@@ -73,13 +88,27 @@ class Role(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: tuple[ToolSpec, ...] = ()
 
 
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call of a tool. `marl_gem.tools.calls` reads calls from a response's text, and writes them there."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
 class Response(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an agent answered.
 
-    `text` is the action. A language model adds what it was shown and what it sampled, so that training
-    never tokenizes again: `prompt_ids` and `token_ids`, and `logprobs`, the natural logarithm of the
-    probability each of `token_ids` had under the distribution it was drawn from. `finish_reason` is
-    "stop" or "length"; `version` counts the updates of the policy that answered; `usage` counts tokens.
+    `text` is the action; calls of tools stand in it as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`,
+    whether the model wrote them so or its server told them apart. A language model adds what it was shown
+    and what it sampled, so that training never tokenizes again: `prompt_ids` and `token_ids`, and
+    `logprobs`, the natural logarithm of the probability each of `token_ids` had under the distribution it
+    was drawn from. `finish_reason` is "stop", "length" or "tool_calls"; `version` counts the updates of the
+    policy that answered; `usage` counts tokens ("prompt_tokens", "completion_tokens").
+
+    `reasoning` is what the model thought and nobody else hears; it is no part of the action. `cost` is in US
+    dollars, None if nobody knows. `seconds` is the time the answer took, `retries` how often it had to be asked
+    for again, `cached` whether it is an earlier answer to the same question. `cut` counts the exchanges that
+    the view left out of the prompt for want of room.
     """
 
     text: str
@@ -89,6 +118,24 @@ class Response(msgspec.Struct, frozen=True, omit_defaults=True):
     finish_reason: str = "stop"
     version: int = 0
     usage: dict[str, int] = {}
+    reasoning: str = ""
+    cost: float | None = None
+    seconds: float = 0.0
+    retries: int = 0
+    cached: bool = False
+    cut: int = 0
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one episode may take at most; None sets no limit. What passes a limit truncates the episode.
+
+    `turns` counts responses, `tokens` what all models read and wrote, `seconds` wall time, `cost` US dollars.
+    """
+
+    turns: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    cost: float | None = None
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,7 +163,9 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     `returns` holds every agent's undiscounted sum of rewards, also what came before its first or after
     its last turn. `final_infos` holds what each agent was told when it ended. `ending` is "terminated" if
     any agent's part came to its natural end, "truncated" if limits cut all that were left, "error" if
-    something failed; `error` then tells what.
+    something failed; `error` then tells what. `limit` names the one of `Limits` that cut it. `repeat` tells
+    apart episodes that played the same seed again; `options` is what `reset` was given. `cost` is in US
+    dollars, None if the price of any answer is unknown.
     """
 
     id: str
@@ -128,6 +177,10 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     error: EpisodeError | None = None
     models: dict[str, str] = {}
     usage: dict[str, int] = {}
+    cost: float | None = None
+    limit: str = ""
+    repeat: int = 0
+    options: dict[str, Any] = {}
     final_infos: dict[str, dict[str, Any]] = {}
     seconds: float = 0.0
 

@@ -31,7 +31,7 @@ FILES = [
     *(ROOT / "marl_gem").glob("*.py"),
     *(
         path
-        for folder in ("llm", "cli", "convert", "wrappers", "testing")
+        for folder in ("llm", "cli", "tools", "convert", "wrappers", "testing")
         for path in (ROOT / "marl_gem" / folder).rglob("*.py")
     ),
     *(path for folder in ("selectors", "scenarios", "trainers") for path in (ROOT / folder).rglob("*.py")),

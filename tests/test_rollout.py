@@ -151,7 +151,7 @@ class ScriptedLLM:
     def __init__(self) -> None:
         self.asked: list[tuple[list[Any], Sampling, int]] = []
 
-    async def complete(self, messages: Sequence[Any], sampling: Sampling, seed: int) -> Response:
+    async def complete(self, messages: Sequence[Any], sampling: Sampling, seed: int, tools: Any = ()) -> Response:
         self.asked.append((list(messages), sampling, seed))
         await asyncio.sleep(0)
         number = len(self.asked)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from marl_gem.errors import LLMError, MissingPackage
 from marl_gem.llm import Sampling
-from marl_gem.types import Message, Response
+from marl_gem.types import Message, Response, ToolSpec
 
 try:
     import torch
@@ -59,7 +59,9 @@ class TransformersLLM:
     def name(self) -> str:
         return f"{self.base_name}@{self.version}"
 
-    async def complete(self, messages: Sequence[Message], sampling: Sampling, seed: int) -> Response:
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
+    ) -> Response:
         prompt = self.encode(messages)
         room = self._context() - len(prompt)
         if room < 1:

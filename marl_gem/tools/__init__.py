@@ -1,0 +1,1 @@
+"""Tools: how calls are written and read."""

@@ -1,0 +1,91 @@
+"""Calls of tools, as they stand in an action: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
+
+This is the one place that reads and writes them. A back end whose server tells calls apart from text
+writes them with `write_call`; an env that offers tools reads them with `read_calls`. The format is that of
+the Hermes and Qwen chat templates.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple, NoReturn
+
+from marl_gem.types import ToolCall
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+
+
+class BrokenCall(NamedTuple):
+    """Something between the tags that is no call, and what is wrong with it, in words a model can use."""
+
+    text: str
+    reason: str
+
+
+class Action(NamedTuple):
+    """An action taken apart: what is said, and the calls in their order."""
+
+    said: str
+    calls: list[ToolCall | BrokenCall]
+
+
+def read_calls(text: str) -> Action:
+    """Take an action apart. Never raises, and takes time linear in the text's length.
+
+    What stands outside the tags is what is said, less the white space around it. A tag that is never
+    closed reaches to the end of the text. Arguments may also be given as JSON within a string, as the
+    OpenAI API writes them.
+    """
+    said: list[str] = []
+    calls: list[ToolCall | BrokenCall] = []
+    place = 0
+    while (start := text.find(OPEN, place)) >= 0:
+        said.append(text[place:start])
+        end = text.find(CLOSE, start)
+        inner = text[start + len(OPEN) : end if end >= 0 else len(text)]
+        calls.append(_read_call(inner))
+        place = end + len(CLOSE) if end >= 0 else len(text)
+    said.append(text[place:])
+    return Action("".join(said).strip(), calls)
+
+
+def write_call(name: str, arguments: dict[str, Any] | str) -> str:
+    """A call as it stands in an action. Arguments that are text are taken as JSON, broken or not."""
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    call = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {written or "{}"}}}'
+    call = call.replace("</", "<\\/")  # the same JSON, and no closing tag within it
+    return OPEN + call + CLOSE
+
+
+def read_json(text: str) -> Any:
+    """What this JSON holds.
+
+    Raises:
+        ValueError: it is no JSON, or holds NaN, infinities, or more levels than Python can take.
+    """
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no JSON")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _read_call(text: str) -> ToolCall | BrokenCall:
+    try:
+        call = read_json(text)
+    except ValueError as error:
+        return BrokenCall(text, f"not JSON: {error}")
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return BrokenCall(text, 'a call is {"name": ..., "arguments": {...}}')
+    arguments = call.get("arguments", {})
+    if isinstance(arguments, str):
+        try:
+            arguments = read_json(arguments)
+        except ValueError as error:
+            return BrokenCall(text, f"the arguments are not JSON: {error}")
+    if not isinstance(arguments, dict):
+        return BrokenCall(text, "the arguments must be an object, with a name for each")
+    return ToolCall(call["name"], arguments)
