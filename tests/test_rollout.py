@@ -31,7 +31,7 @@ from marl_gem.evaluate import Tally, head_to_head, overall, tally, wilson
 from marl_gem.llm import Sampling
 from marl_gem.rollout import Job, collect, play, stream
 from marl_gem.seeding import derive_seed
-from marl_gem.types import EpisodeError
+from marl_gem.types import EpisodeError, Limits
 
 # The scenarios
 
@@ -210,6 +210,76 @@ def test_endings() -> None:
     assert [episode.ending for episode in collect(limited, [Job(0, ones)])] == ["truncated"]
     assert [episode.ending for episode in collect(Count, [Job(0, ones)])] == ["terminated"]
     assert [episode.ending for episode in collect(Count, [Job(0, ScriptedPolicy(["break"]))])] == ["error"]
+
+
+class Spends:
+    """Answers `1` after a while, and says what that took."""
+
+    name = "spends"
+
+    def __init__(self, seconds: float = 0.0, cost: float | None = 0.25) -> None:
+        self.seconds, self.cost = seconds, cost
+
+    def agent(self, agent_id: str, role: Role, seed: int) -> Spends:
+        return self
+
+    async def act(self, observation: Any, info: Any) -> Response:
+        await asyncio.sleep(self.seconds)
+        return Response("1", usage={"prompt_tokens": 7, "completion_tokens": 3}, cost=self.cost)
+
+
+@pytest.mark.parametrize(
+    "make", [Count, type("Slow", (Blocking,), {"seconds": 0, "threads": set()})], ids=["quick", "blocking"]
+)
+@pytest.mark.parametrize(
+    ("limits", "limit", "turns"),
+    [
+        (Limits(), "", 4),
+        (Limits(turns=5, tokens=50, cost=2.0, seconds=60), "", 4),
+        (Limits(turns=4), "", 4),
+        (Limits(turns=2), "turns", 2),
+        (Limits(tokens=11), "tokens", 2),
+        (Limits(cost=0.75), "cost", 3),
+        (Limits(turns=3, tokens=1), "tokens", 1),
+    ],
+    ids=str,
+)
+def test_limits_cut_an_episode_short(make: Callable[[], MultiAgentEnv], limits: Limits, limit: str, turns: int) -> None:
+    cut, whole = played(make, Job(0, Spends(), limits=limits), Job(1, Spends()), concurrency=1)
+    assert (cut.limit, len(cut.turns), cut.error) == (limit, turns, None)
+    assert cut.ending == ("truncated" if limit else "terminated")
+    assert cut.usage == {"prompt_tokens": 7 * turns, "completion_tokens": 3 * turns}
+    assert cut.cost == 0.25 * turns
+    assert sum(cut.returns.values()) == sum(turn.reward for turn in cut.turns) == turns
+    assert (whole.limit, len(whole.turns)) == ("", 4)  # the env that was left in the middle is used again
+
+
+def test_a_limit_of_seconds_interrupts_an_agent() -> None:
+    started = time.monotonic()
+    slow, quick = collect(Count, [Job(0, Spends(60), limits=Limits(seconds=0.05)), Job(1, Spends())])
+    assert time.monotonic() - started < 30
+    assert (slow.ending, slow.limit, slow.turns, slow.error) == ("truncated", "seconds", (), None)
+    assert (quick.ending, quick.limit) == ("terminated", "")
+
+
+def test_a_time_out_within_an_agent_is_the_agent_s_failure_and_no_limit() -> None:
+    (episode,) = played(Count, Job(0, Fails(TimeoutError("too late")), limits=Limits(seconds=60)))
+    assert episode.limit == ""
+    assert episode.error == EpisodeError("agent", "TimeoutError", "too late", "a")
+
+
+def test_one_unknown_price_makes_the_cost_unknown() -> None:
+    (episode,) = played(Count, Job(0, seats_of(a=Spends(), b=Spends(cost=None)), limits=Limits(cost=0.5)))
+    assert (episode.cost, episode.limit, len(episode.turns)) == (None, "cost", 3)
+
+
+def test_a_repeat_plays_the_same_task_with_other_random_choices() -> None:
+    episodes = played(Count, *(Job(3, RandomPolicy(), str(n), repeat=n) for n in range(6)), Job(3, RandomPolicy(), "x"))
+    chosen = [tuple(turn.response.text for turn in episode.turns) for episode in episodes]
+    assert chosen[0] == chosen[6]
+    assert len(set(chosen)) > 2
+    assert [episode.repeat for episode in episodes] == [0, 1, 2, 3, 4, 5, 0]
+    assert {episode.seed for episode in episodes} == {3}
 
 
 def test_options_reach_the_env() -> None:
