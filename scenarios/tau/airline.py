@@ -1,0 +1,402 @@
+"""The tools of the airline: reservations, users, flights.
+
+Exactly what the official tools do, in the order in which they check, oddities included: a missing reservation
+is a missing user, a changed cabin is not written down, seats never run out by booking.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any, Literal
+
+from marl_gem.scenarios.tau.common import calculate, think, transfer_to_human_agents
+from marl_gem.scenarios.tau.database import Record, Session
+from marl_gem.scenarios.tau.tool import Refused, tool
+
+NOW = "2024-05-15T15:00:00"
+"""The moment at which every booking is made."""
+
+AIRPORTS = {
+    "SFO": "San Francisco",
+    "JFK": "New York",
+    "LAX": "Los Angeles",
+    "ORD": "Chicago",
+    "DFW": "Dallas",
+    "DEN": "Denver",
+    "SEA": "Seattle",
+    "ATL": "Atlanta",
+    "MIA": "Miami",
+    "BOS": "Boston",
+    "PHX": "Phoenix",
+    "IAH": "Houston",
+    "LAS": "Las Vegas",
+    "MCO": "Orlando",
+    "EWR": "Newark",
+    "CLT": "Charlotte",
+    "MSP": "Minneapolis",
+    "DTW": "Detroit",
+    "PHL": "Philadelphia",
+    "LGA": "LaGuardia",
+}
+
+Cabin = Literal["basic_economy", "economy", "business"]
+
+
+@tool
+def book_reservation(
+    db: Session,
+    user_id: str,
+    origin: str,
+    destination: str,
+    flight_type: Literal["one_way", "round_trip"],
+    cabin: Cabin,
+    flights: list[dict],  # type: ignore[type-arg]
+    passengers: list[dict],  # type: ignore[type-arg]
+    payment_methods: list[dict],  # type: ignore[type-arg]
+    total_baggages: int,
+    nonfree_baggages: int,
+    insurance: Literal["yes", "no"],
+) -> str:
+    """Book flights. The customer must have agreed to all details.
+
+    Args:
+        user_id: The customer's id.
+        origin: The airport it begins at, as three letters.
+        destination: The airport it leads to, as three letters.
+        flight_type: There alone, or there and back.
+        cabin: The cabin, the same on all flights.
+        flights: Each as {"flight_number": ..., "date": "YYYY-MM-DD"}.
+        passengers: Each as {"first_name": ..., "last_name": ..., "dob": "YYYY-MM-DD"}.
+        payment_methods: Each as {"payment_id": ..., "amount": ...}; the amounts must sum to the price.
+        total_baggages: How many pieces of baggage there are.
+        nonfree_baggages: How many of them cost extra.
+        insurance: Whether the trip is insured.
+    """
+    if user_id not in db["users"]:
+        raise Refused("user not found")
+    user = db["users"][user_id]
+    reservation_id = "HATHAT"
+    if reservation_id in db["reservations"]:
+        reservation_id = "HATHAU"
+        if reservation_id in db["reservations"]:
+            reservation_id = "HATHAV"
+    segments = copy.deepcopy(flights)
+    total_price: Any = 0
+    for flight in segments:
+        _price_now(db, flight, cabin, len(passengers))
+        total_price += flight["price"] * len(passengers)
+    if insurance == "yes":
+        total_price += 30 * len(passengers)
+    total_price += 50 * nonfree_baggages
+    for payment in payment_methods:
+        method_id = payment["payment_id"]
+        if method_id not in user["payment_methods"]:
+            raise Refused(f"payment method {method_id} not found")
+        method = user["payment_methods"][method_id]
+        if method["source"] in ["gift_card", "certificate"] and method["amount"] < payment["amount"]:
+            raise Refused(f"not enough balance in payment method {method_id}")
+    paid = sum(payment["amount"] for payment in payment_methods)
+    if paid != total_price:
+        raise Refused(f"payment amount does not add up, total price is {total_price}, but paid {paid}")
+    user = db["users"].edit(user_id)
+    for payment in payment_methods:
+        method_id = payment["payment_id"]
+        method = user["payment_methods"][method_id]
+        if method["source"] == "gift_card":
+            method["amount"] -= payment["amount"]
+        elif method["source"] == "certificate":
+            del user["payment_methods"][method_id]  # what is left of it is lost
+    reservation = {
+        "reservation_id": reservation_id,
+        "user_id": user_id,
+        "origin": origin,
+        "destination": destination,
+        "flight_type": flight_type,
+        "cabin": cabin,
+        "flights": segments,
+        "passengers": passengers,
+        "payment_history": payment_methods,
+        "created_at": NOW,
+        "total_baggages": total_baggages,
+        "nonfree_baggages": nonfree_baggages,
+        "insurance": insurance,
+    }
+    db["reservations"].add(reservation_id, reservation)
+    user["reservations"].append(reservation_id)
+    return json.dumps(reservation)
+
+
+@tool
+def cancel_reservation(db: Session, reservation_id: str) -> str:
+    """Cancel a whole reservation. The customer must have agreed.
+
+    Args:
+        reservation_id: The reservation's id, such as 'ZFA04Y'.
+    """
+    _reservation(db, reservation_id)
+    reservation = db["reservations"].edit(reservation_id)
+    refunds = [
+        {"payment_id": payment["payment_id"], "amount": -payment["amount"]}
+        for payment in reservation["payment_history"]
+    ]
+    reservation["payment_history"].extend(refunds)
+    reservation["status"] = "cancelled"
+    return json.dumps(reservation)
+
+
+@tool
+def get_reservation_details(db: Session, reservation_id: str) -> str:
+    """Look up a reservation.
+
+    Args:
+        reservation_id: The reservation's id.
+    """
+    if reservation_id not in db["reservations"]:
+        raise Refused("user not found")
+    return json.dumps(db["reservations"][reservation_id])
+
+
+@tool
+def get_user_details(db: Session, user_id: str) -> str:
+    """Look up a customer, with payment methods and reservations.
+
+    Args:
+        user_id: The customer's id.
+    """
+    if user_id not in db["users"]:
+        raise Refused("user not found")
+    return json.dumps(db["users"][user_id])
+
+
+@tool
+def list_all_airports(db: Session) -> str:
+    """List all airports and their cities."""
+    return json.dumps(AIRPORTS)
+
+
+@tool
+def search_direct_flight(db: Session, origin: str, destination: str, date: str) -> str:
+    """Find direct flights on a day.
+
+    Args:
+        origin: The airport it begins at, as three letters.
+        destination: The airport it leads to, as three letters.
+        date: The day, as YYYY-MM-DD.
+    """
+    found = []
+    for flight in _flights_from(db, origin):
+        if flight["destination"] == destination and date in flight["dates"]:
+            day = flight["dates"][date]
+            if day["status"] == "available":
+                found.append(_without_dates(flight) | day)
+    return json.dumps(found)
+
+
+@tool
+def search_onestop_flight(db: Session, origin: str, destination: str, date: str) -> str:
+    """Find connections with one stop on a day.
+
+    Args:
+        origin: The airport it begins at, as three letters.
+        destination: The airport it leads to, as three letters.
+        date: The day, as YYYY-MM-DD.
+    """
+    found = []
+    for first in _flights_from(db, origin):
+        for second in _flights_from(db, first["destination"]):
+            if second["destination"] != destination:
+                continue
+            overnight = "+1" in first["scheduled_arrival_time_est"]
+            second_date = f"2024-05-{int(date[-2:]) + 1}" if overnight else date  # no zero before a digit, as it is
+            if first["scheduled_arrival_time_est"] > second["scheduled_departure_time_est"]:
+                continue
+            if date not in first["dates"] or second_date not in second["dates"]:
+                continue
+            if first["dates"][date]["status"] != "available" or second["dates"][second_date]["status"] != "available":
+                continue
+            found.append(
+                [
+                    _without_dates(first) | first["dates"][date] | {"date": date},
+                    _without_dates(second)
+                    | second["dates"][date]
+                    | {"date": second_date},  # of the first day, as it is
+                ]
+            )
+    return json.dumps(found)
+
+
+@tool
+def send_certificate(db: Session, user_id: str, amount: int) -> str | None:
+    """Give a customer a certificate, as compensation. Only where policy allows it.
+
+    Args:
+        user_id: The customer's id.
+        amount: What it is worth, in dollars.
+    """
+    if user_id not in db["users"]:
+        raise Refused("user not found")
+    for number in (3221322, 3221323, 3221324):
+        method_id = f"certificate_{number}"
+        if method_id not in db["users"][user_id]["payment_methods"]:
+            user = db["users"].edit(user_id)
+            user["payment_methods"][method_id] = {"source": "certificate", "amount": amount, "id": method_id}
+            return f"Certificate {method_id} added to user {user_id} with amount {amount}."
+    return None
+
+
+@tool
+def update_reservation_baggages(
+    db: Session, reservation_id: str, total_baggages: int, nonfree_baggages: int, payment_id: str
+) -> str:
+    """Change how much baggage a reservation has. The customer must have agreed.
+
+    Args:
+        reservation_id: The reservation's id.
+        total_baggages: How many pieces there are from now on.
+        nonfree_baggages: How many of them cost extra.
+        payment_id: The customer's payment method.
+    """
+    reservation = _reservation(db, reservation_id)
+    price = 50 * max(0, nonfree_baggages - reservation["nonfree_baggages"])
+    _check_method(db, reservation, payment_id, price)
+    reservation = db["reservations"].edit(reservation_id)
+    reservation["total_baggages"] = total_baggages
+    reservation["nonfree_baggages"] = nonfree_baggages
+    _pay(db, reservation, payment_id, price)
+    return json.dumps(reservation)
+
+
+@tool
+def update_reservation_flights(
+    db: Session,
+    reservation_id: str,
+    cabin: Cabin,
+    flights: list[dict],  # type: ignore[type-arg]
+    payment_id: str,
+) -> str:
+    """Change a reservation's flights or cabin. The customer must have agreed.
+
+    Args:
+        reservation_id: The reservation's id.
+        cabin: The cabin, the same on all flights.
+        flights: All flights from now on, those that stay too, each as {"flight_number": ..., "date": "YYYY-MM-DD"}.
+        payment_id: The customer's payment method.
+    """
+    reservation = _reservation(db, reservation_id)
+    passengers = len(reservation["passengers"])
+    total_price: Any = 0
+    segments = copy.deepcopy(flights)
+    for flight in segments:
+        kept = [
+            old
+            for old in reservation["flights"]
+            if old["flight_number"] == flight["flight_number"]
+            and old["date"] == flight["date"]
+            and cabin == reservation["cabin"]
+        ]
+        if kept:
+            flight["price"] = kept[0]["price"]
+            flight["origin"] = kept[0]["origin"]
+            flight["destination"] = kept[0]["destination"]
+        else:
+            _price_now(db, flight, cabin, passengers)
+        total_price += flight["price"] * passengers
+    total_price -= sum(old["price"] for old in reservation["flights"]) * passengers
+    _check_method(db, reservation, payment_id, total_price)
+    reservation = db["reservations"].edit(reservation_id)
+    reservation["flights"] = segments  # and the cabin stays what it was, as it is
+    _pay(db, reservation, payment_id, total_price)
+    return json.dumps(reservation)
+
+
+@tool
+def update_reservation_passengers(db: Session, reservation_id: str, passengers: list[dict]) -> str:  # type: ignore[type-arg]
+    """Change who flies. The customer must have agreed.
+
+    Args:
+        reservation_id: The reservation's id.
+        passengers: As many as before, each as {"first_name": ..., "last_name": ..., "dob": "YYYY-MM-DD"}.
+    """
+    reservation = _reservation(db, reservation_id)
+    if len(passengers) != len(reservation["passengers"]):
+        raise Refused("number of passengers does not match")
+    reservation = db["reservations"].edit(reservation_id)
+    reservation["passengers"] = passengers
+    return json.dumps(reservation)
+
+
+TOOLS = (
+    book_reservation,
+    calculate,
+    cancel_reservation,
+    get_reservation_details,
+    get_user_details,
+    list_all_airports,
+    search_direct_flight,
+    search_onestop_flight,
+    send_certificate,
+    think,
+    transfer_to_human_agents,
+    update_reservation_baggages,
+    update_reservation_flights,
+    update_reservation_passengers,
+)
+TERMINATING = frozenset({"transfer_to_human_agents"})
+
+
+def _reservation(db: Session, reservation_id: str) -> Record:
+    if reservation_id not in db["reservations"]:
+        raise Refused("reservation not found")
+    return db["reservations"][reservation_id]
+
+
+def _price_now(db: Session, flight: Record, cabin: str, seats: int) -> None:
+    """Check that a flight can be had, and write its price, origin and destination into the segment."""
+    number = flight["flight_number"]
+    if number not in db["flights"]:
+        raise Refused(f"flight {number} not found")
+    known = db["flights"][number]
+    if flight["date"] not in known["dates"]:
+        raise Refused(f"flight {number} not found on date {flight['date']}")
+    day = known["dates"][flight["date"]]
+    if day["status"] != "available":
+        raise Refused(f"flight {number} not available on date {flight['date']}")
+    if day["available_seats"][cabin] < seats:
+        raise Refused(f"not enough seats on flight {number}")
+    flight["price"] = day["prices"][cabin]
+    flight["origin"] = known["origin"]
+    flight["destination"] = known["destination"]
+
+
+def _check_method(db: Session, reservation: Record, payment_id: str, price: Any) -> None:
+    methods = db["users"][reservation["user_id"]]["payment_methods"]
+    if payment_id not in methods:
+        raise Refused("payment method not found")
+    if methods[payment_id]["source"] == "certificate":
+        raise Refused("certificate cannot be used to update reservation")
+    if methods[payment_id]["source"] == "gift_card" and methods[payment_id]["amount"] < price:
+        raise Refused("gift card balance is not enough")
+
+
+def _pay(db: Session, reservation: Record, payment_id: str, price: Any) -> None:
+    user = db["users"].edit(reservation["user_id"])
+    if user["payment_methods"][payment_id]["source"] == "gift_card":
+        user["payment_methods"][payment_id]["amount"] -= price
+    if price != 0:
+        reservation["payment_history"].append({"payment_id": payment_id, "amount": price})
+
+
+def _without_dates(flight: Record) -> Record:
+    return {name: value for name, value in flight.items() if name != "dates"}
+
+
+def _flights_from(db: Session, origin: Any) -> list[Record]:
+    """All flights from an airport in the order of the file; made once for all episodes, as no tool changes them."""
+    indexes = db.database.indexes
+    if "origin" not in indexes:
+        found: dict[str, list[Record]] = {}
+        for flight in db.database.tables["flights"].values():
+            found.setdefault(flight["origin"], []).append(flight)
+        indexes["origin"] = found
+    return indexes["origin"].get(origin, []) if isinstance(origin, str) else []  # type: ignore[no-any-return]

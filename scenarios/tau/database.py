@@ -1,0 +1,147 @@
+"""The data behind a domain: loaded once, shared by all episodes, copied record by record where one writes.
+
+    Database   the tables of a domain, never changed after loading
+    Session    one episode's view of them: what it writes is its own
+    Table      a session's view of one table
+
+A record is a plain dict of JSON values. Two states are equal where all records are equal as JSON with sorted
+keys, which tells 1 from 1.0 as the official benchmark does. That text of each record is kept, and made anew
+only for records that a session wrote, so that neither a reset nor a comparison reads the whole database.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, TypeAlias
+
+Record: TypeAlias = dict[str, Any]
+
+
+class Database:
+    """The tables of a domain, as `{"orders": {"#W1": {...}, ...}, ...}`; shared, so never change them."""
+
+    def __init__(self, tables: Mapping[str, Mapping[str, Record]]) -> None:
+        self.tables = {name: dict(records) for name, records in tables.items()}
+
+    def session(self) -> Session:
+        """A fresh view, for one episode."""
+        return Session(self)
+
+    @cached_property
+    def texts(self) -> dict[str, dict[str, str]]:
+        """Each record as JSON with sorted keys."""
+        return {
+            name: {key: canonical(record) for key, record in records.items()} for name, records in self.tables.items()
+        }
+
+    @cached_property
+    def indexes(self) -> dict[str, Any]:
+        """Where tools keep what they look things up by in the shared data; theirs to fill."""
+        return {}
+
+
+class Session:
+    """One episode's view of a database: tables by name, each like a dict of records.
+
+    Copying one (`copy.deepcopy`) copies what it wrote and shares the rest.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._tables: dict[str, Table] = {}
+
+    def __getitem__(self, name: str) -> Table:
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables[name] = Table(self.database, name)
+        return table
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Session:
+        twin = Session(self.database)
+        twin._tables = {name: copy.deepcopy(table, memo) for name, table in self._tables.items()}
+        return twin
+
+    def differences(self, other: Session) -> list[tuple[str, str]]:
+        """Table and key of every record in which two views of one database differ, sorted."""
+        return sorted(
+            (name, key)
+            for name in self._tables.keys() | other._tables.keys()
+            for key in self[name].written | other[name].written
+            if self[name].text(key) != other[name].text(key)
+        )
+
+    def digest(self) -> str:
+        """The official hash of the whole: SHA-256 of `json.dumps(data, sort_keys=True)`."""
+        sha = hashlib.sha256(b"{")
+        for place, name in enumerate(sorted(self.database.tables)):
+            table = self[name]
+            records = (f"{json.dumps(key)}: {table.text(key)}" for key in sorted(table))
+            sha.update(f"{', ' if place else ''}{json.dumps(name)}: {{".encode())
+            sha.update(", ".join(records).encode())
+            sha.update(b"}")
+        sha.update(b"}")
+        return sha.hexdigest()
+
+
+class Table:
+    """A session's view of one table. What is read is shared and must not be changed; `edit` gives what may be."""
+
+    def __init__(self, database: Database, name: str) -> None:
+        self._shared = database.tables[name]
+        self._shared_texts = database.texts[name]
+        self._own: dict[str, Record] = {}
+        self._own_texts: dict[str, str] = {}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._shared or key in self._own
+
+    def __getitem__(self, key: str) -> Record:
+        return self._own[key] if key in self._own else self._shared[key]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._shared
+        yield from (key for key in self._own if key not in self._shared)
+
+    def items(self) -> Iterator[tuple[str, Record]]:
+        """Keys and records, in the order of the data's file, then what was added."""
+        return ((key, self[key]) for key in self)
+
+    def edit(self, key: str) -> Record:
+        """The session's own copy of a record, to change in place."""
+        if key not in self._own:
+            self._own[key] = copy.deepcopy(self._shared[key])
+        self._own_texts.pop(key, None)
+        return self._own[key]
+
+    def add(self, key: str, record: Record) -> None:
+        """A new record, or another in place of the old one."""
+        self._own[key] = record
+        self._own_texts.pop(key, None)
+
+    @property
+    def written(self) -> set[str]:
+        """The keys of the records that this session may have changed."""
+        return set(self._own)
+
+    def text(self, key: str) -> str | None:
+        """A record as JSON with sorted keys; None if there is none."""
+        if key not in self._own:
+            return self._shared_texts.get(key)
+        if key not in self._own_texts:
+            self._own_texts[key] = canonical(self._own[key])
+        return self._own_texts[key]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Table:
+        twin = Table.__new__(Table)
+        twin._shared, twin._shared_texts = self._shared, self._shared_texts
+        twin._own, twin._own_texts = copy.deepcopy(self._own, memo), self._own_texts.copy()
+        return twin
+
+
+def canonical(record: Record) -> str:
+    """A record as JSON with sorted keys."""
+    return json.dumps(record, sort_keys=True)

@@ -1,0 +1,128 @@
+"""Tools of a domain: written as functions, offered with a schema, called as the official benchmark calls them.
+
+    @tool
+    def get_order_details(db: Session, order_id: str) -> str:
+        \"\"\"Look up an order.
+
+        Args:
+            order_id: Its number, such as '#W0000000'.
+        \"\"\"
+        ...
+
+The first parameter is the episode's data; the others are the model's to fill. The return value is what the
+caller sees; an exception is seen as `Error: <its text>`. Source of the behaviour: sierra-research/tau-bench,
+`envs/base.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from marl_gem.scenarios.tau.database import Session
+from marl_gem.types import ToolSpec
+
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
+
+
+class Outcome(NamedTuple):
+    """What a call came to: the text its caller sees, and a note for people where the official code would break."""
+
+    text: str
+    note: str = ""
+
+
+class Refused(Exception):
+    """A tool says no; the caller sees `Error: <message>`, and what was done before stays done."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function of the data and a model's arguments, with what the model is told of it."""
+
+    spec: ToolSpec
+    function: Callable[..., str | None]
+    parameters: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+def tool(function: Callable[..., str | None]) -> Tool:
+    """Make a tool of a function: its name, its docstring and its annotations become the schema.
+
+    Raises:
+        TypeError: an annotation has no JSON type.
+    """
+    parameters = tuple(inspect.signature(function).parameters)[1:]
+    hints = typing.get_type_hints(function)
+    summary, described = _read_docstring(inspect.getdoc(function) or "")
+    properties = {name: _schema(hints[name]) | _described(described.get(name, "")) for name in parameters}
+    schema = {"type": "object", "properties": properties, "required": list(parameters)}
+    return Tool(ToolSpec(function.__name__, summary, schema), function, parameters)
+
+
+def call(tools: Mapping[str, Tool], session: Session, name: str, arguments: Mapping[str, Any], domain: str) -> Outcome:
+    """Call a tool. Never raises, whatever the name and the arguments are.
+
+    `domain` is the official domain's name, which one of its error texts holds.
+    """
+    if name not in tools:
+        return Outcome(f"Unknown action {name}")
+    tool = tools[name]
+    if complaint := _misfit(tool, arguments, domain):
+        return Outcome(f"Error: {complaint}")
+    try:
+        result = tool.function(session, **copy.deepcopy(dict(arguments)))  # what is stored must not be the caller's
+    except Exception as error:
+        return Outcome(f"Error: {error}")
+    if not isinstance(result, str):
+        return Outcome(
+            f"Error: {name} gave no answer", f"{name} returned {result!r}, at which the official environment breaks off"
+        )
+    return Outcome(result)
+
+
+def _misfit(tool: Tool, arguments: Mapping[str, Any], domain: str) -> str:
+    """What Python 3.11 says when a method `invoke(data, ...)` is called with these arguments; empty if they fit."""
+    method = f"{''.join(part.capitalize() for part in tool.name.split('_'))}.invoke()"
+    if "data" in arguments:
+        return f"tau_bench.envs.{domain}.tools.{tool.name}.{method} got multiple values for keyword argument 'data'"
+    for name in arguments:
+        if name not in tool.parameters:
+            return f"{method} got an unexpected keyword argument {name!r}"
+    missing = [repr(name) for name in tool.parameters if name not in arguments]
+    if not missing:
+        return ""
+    names = (
+        missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])}{',' * (len(missing) > 2)} and {missing[-1]}"
+    )
+    return f"{method} missing {len(missing)} required positional argument{'s' * (len(missing) > 1)}: {names}"
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return {"type": "string", "enum": list(inner)}
+    if (origin or hint) is list and inner:
+        return {"type": "array", "items": _schema(inner[0])}
+    if (origin or hint) not in _TYPES:
+        raise TypeError(f"{hint!r} has no JSON type; use str, int, float, bool, dict, list[...] or Literal[...]")
+    return {"type": _TYPES[origin or hint]}
+
+
+def _described(text: str) -> dict[str, str]:
+    return {"description": text} if text else {}
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The part before `Args:`, and what it says of each argument."""
+    summary, _, rest = text.partition("\nArgs:\n")
+    described = {name: " ".join(said.split()) for name, said in re.findall(r"^ {4}(\w+): ((?:.|\n {8})*)", rest, re.M)}
+    return " ".join(summary.split()), described
