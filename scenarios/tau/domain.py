@@ -1,0 +1,168 @@
+"""A domain: its data, its policy, its tools and its tasks. A folder, and a module of tools.
+
+data/*.json      one table a file: {"id": {...}, ...}
+policy.md        the assistant's instructions
+tasks_*.json     one split a file: [{"user_id", "instruction", "actions": [{"name", "kwargs"}], "outputs"}, ...]
+tools.json       optional: the schemas to offer, in their order; otherwise those of the module
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from marl_gem.errors import RecordError
+from marl_gem.scenarios.tau.database import Database, Session
+from marl_gem.scenarios.tau.tool import Outcome, Tool, call
+from marl_gem.types import ToolCall, ToolSpec
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What a customer wants, the calls that bring it about, and what the assistant must say on the way."""
+
+    user_id: str
+    instruction: str
+    actions: tuple[ToolCall, ...] = ()
+    outputs: tuple[str, ...] = ()
+    grade: str = ""
+
+
+class Verdict(NamedTuple):
+    """The official reward, and what stands against it: records that differ, outputs that nobody said."""
+
+    reward: float
+    differences: list[tuple[str, str]]
+    missing: list[str]
+
+
+@dataclass(eq=False)
+class Domain:
+    """Everything that stays the same from episode to episode; shared by all of them.
+
+    `terminating` names the tools that end an episode; `official` is the name of the official domain whose
+    error texts are spoken.
+    """
+
+    name: str
+    official: str
+    policy: str
+    tools: Mapping[str, Tool]
+    terminating: frozenset[str]
+    database: Database
+    splits: Mapping[str, Sequence[Task]]
+
+    @cached_property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the assistant is told of its tools."""
+        return tuple(tool.spec for tool in self.tools.values())
+
+    def call(self, session: Session, name: str, arguments: Mapping[str, Any]) -> Outcome:
+        """Call a tool in an episode. Never raises."""
+        return call(self.tools, session, name, arguments, self.official)
+
+    def goal(self, split: str, index: int) -> Session:
+        """The state after a task's own calls on fresh data, those that end an episode left out; kept."""
+        return self._goals(split, index)  # type: ignore[no-any-return]
+
+    @cached_property
+    def _goals(self) -> Any:
+        def goal(split: str, index: int) -> Session:
+            session = self.database.session()
+            for action in self.splits[split][index].actions:
+                if action.name not in self.terminating:
+                    self.call(session, action.name, action.arguments)
+            return session
+
+        return lru_cache(None)(goal)
+
+    def judge(self, split: str, index: int, session: Session, said: Sequence[str]) -> Verdict:
+        """The official reward: 1 if the data is as in the goal and every output was said, else 0.
+
+        Args:
+            split, index: the task.
+            session: the episode's data at its end.
+            said: every message of the assistant to the customer. An output counts as said if it occurs in one
+                of them; case and commas of the message do not matter.
+        """
+        differences = session.differences(self.goal(split, index))
+        heard = [message.lower().replace(",", "") for message in said]
+        outputs = self.splits[split][index].outputs
+        missing = [output for output in outputs if not any(output.lower() in message for message in heard)]
+        return Verdict(0.0 if differences or missing else 1.0, differences, missing)
+
+
+def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) -> Domain:
+    """Read a domain's folder; `tools` is the module that has its `TOOLS` and `TERMINATING`.
+
+    Raises:
+        RecordError: a file is missing or is not what it should be; the message names it.
+    """
+    tables = {file.stem: _read(file) for file in sorted((folder / "data").glob("*.json"))}
+    splits = {file.stem.removeprefix("tasks_"): _read_tasks(file) for file in sorted(folder.glob("tasks_*.json"))}
+    if not tables or not splits:
+        raise RecordError(f"{folder} is no domain: it needs data/*.json and tasks_*.json")
+    offered = {tool.name: tool for tool in tools.TOOLS}
+    if (file := folder / "tools.json").exists():
+        offered = {spec.name: _told_as(offered, spec, file) for spec in _read_specs(file)}
+    return Domain(
+        name=name,
+        official=official,
+        policy=_text(folder / "policy.md"),
+        tools=offered,
+        terminating=tools.TERMINATING,
+        database=Database(tables),
+        splits=splits,
+    )
+
+
+def _told_as(tools: Mapping[str, Tool], spec: ToolSpec, file: Path) -> Tool:
+    if spec.name not in tools:
+        raise RecordError(f"{file} offers {spec.name!r}, which is no tool of this domain")
+    return Tool(spec, tools[spec.name].function, tools[spec.name].parameters)
+
+
+def _read_specs(file: Path) -> list[ToolSpec]:
+    try:
+        return [
+            ToolSpec(schema["name"], schema["description"], schema["parameters"])
+            for schema in (entry.get("function", entry) for entry in _read(file))
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"{file} does not hold tools: {error!r}") from error
+
+
+def _read_tasks(file: Path) -> tuple[Task, ...]:
+    try:
+        return tuple(
+            Task(
+                user_id=task["user_id"],
+                instruction=task["instruction"],
+                actions=tuple(ToolCall(action["name"], action["kwargs"]) for action in task["actions"]),
+                outputs=tuple(task["outputs"]),
+                grade=task.get("grade", ""),
+            )
+            for task in _read(file)
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"{file} does not hold tasks: {error!r}") from error
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(_text(file))
+    except ValueError as error:
+        raise RecordError(f"{file} is not JSON: {error}") from error
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{file} cannot be read: {error}") from error
