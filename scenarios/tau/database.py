@@ -27,6 +27,9 @@ class Database:
     def __init__(self, tables: Mapping[str, Mapping[str, Record]]) -> None:
         self.tables = {name: dict(records) for name, records in tables.items()}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Database:
+        return self
+
     def session(self) -> Session:
         """A fresh view, for one episode."""
         return Session(self)

@@ -63,6 +63,9 @@ class Domain:
         """What the assistant is told of its tools."""
         return tuple(tool.spec for tool in self.tools.values())
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Domain:
+        return self  # nothing in it changes, so that forked envs share it
+
     def call(self, session: Session, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call a tool in an episode. Never raises."""
         return call(self.tools, session, name, arguments, self.official)
