@@ -349,7 +349,7 @@ class MultiAgentEnv:
 
     def _fault(self, where: str, error: Exception) -> NoReturn:
         """The scenario's code raised: make it a fault that says where and how to see it again."""
-        if isinstance(error, InvalidOption):
+        if isinstance(error, (InvalidOption, SelectorError)):
             raise error
         raise ScenarioFault(
             f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from marl_gem.errors import SelectorError
 from marl_gem.selectors.base import AgentSelector
 
 
@@ -16,20 +17,25 @@ class DirectedSelector(AgentSelector):
 
     def reset(self, agents: Sequence[str]) -> None:
         super().reset(agents)
-        self.acting = tuple(self.order[:1])
-
-    def add(self, agent: str) -> None:
-        super().add(agent)
-        if not self.acting:
-            self.acting = (agent,)
+        self._directed = False
 
     def direct(self, *agents: str) -> None:
-        """These agents act next."""
-        self.acting = agents
+        """These agents act next.
+
+        Raises:
+            SelectorError: what is given are no agent ids.
+        """
+        for agent in agents:
+            if not isinstance(agent, str):
+                raise SelectorError(f"direct() takes agent ids, one by one, such as direct('a', 'b'), not {agent!r}")
+        self._directed = True
+        self._acting = agents
 
     def advance(self) -> None:
-        """Nothing to do: the scenario has spoken already."""
+        if not (self._acting or self._directed):
+            self._acting = tuple(self.order[:1])
 
     def remove(self, agent: str) -> None:
         super().remove(agent)
-        self.acting = tuple(other for other in self.acting if other != agent)
+        if self._acting:
+            self._acting = tuple(other for other in self._acting if other != agent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marl_gem.selectors.base import AgentSelector
+from marl_gem.selectors.base import AgentSelector, DiGraph, build_graph
 
 
 class SequentialSelector(AgentSelector):
@@ -16,17 +16,13 @@ class SequentialSelector(AgentSelector):
 
     def reset(self, agents: Sequence[str]) -> None:
         super().reset(agents)
-        self._position = 0
-        self._name_acting()
+        self._position = -1  # of the one who acted last
 
     def advance(self) -> None:
         self._position += 1
-        self._name_acting()
-
-    def add(self, agent: str) -> None:
-        super().add(agent)
-        if not self.acting:
-            self._name_acting()
+        if self._position >= len(self.order):
+            self._position = 0
+        self.acting = (self.order[self._position],) if self.order else ()
 
     def remove(self, agent: str) -> None:
         index = self.order.index(agent)
@@ -34,7 +30,6 @@ class SequentialSelector(AgentSelector):
         if index <= self._position:
             self._position -= 1  # so that the one who followed is still the next
 
-    def _name_acting(self) -> None:
-        if self._position >= len(self.order):
-            self._position = 0
-        self.acting = (self.order[self._position],) if self.order else ()
+    def graph(self, agents: Sequence[str]) -> DiGraph:
+        ring = zip(agents, [*agents[1:], *agents[:1]], strict=True)
+        return build_graph([(agent, after, {}) for agent, after in ring], start=agents[:1], title="one after the other")

@@ -97,6 +97,7 @@ class TauEnv(MultiAgentEnv):
         self.actions = 0
         self.dialogue: list[tuple[str, str]] = [(ASSISTANT, OPENING)]
         self._seen: dict[str, Observation] = {USER: OPENING, ASSISTANT: ""}
+        self.infos = {agent: {"task": self.task_index} for agent in self.agents}
         self.selector.direct(USER)
 
     def role(self, agent: str) -> Role:
@@ -109,6 +110,8 @@ class TauEnv(MultiAgentEnv):
 
     def _process_actions(self, actions: dict[str, str]) -> None:
         ((agent, text),) = actions.items()
+        for info in self.infos.values():
+            info["task"] = self.task_index
         if agent == USER:
             self._hear_user(text)
         elif calls := read_calls(text).calls:
@@ -188,7 +191,6 @@ class TauEnv(MultiAgentEnv):
             self.infos[agent] |= {
                 "success": verdict.reward == 1.0,
                 "ended": how,
-                "task": self.task_index,
                 "differences": [f"{table} {key}" for table, key in verdict.differences],
                 "missing_outputs": list(verdict.missing),
             }
