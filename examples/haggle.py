@@ -14,10 +14,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from marl_gem import Episode, MultiAgentEnv, Observation, Response, Role, SequentialSelector
+from marl_gem import Episode, Facts, MultiAgentEnv, Observation, Response, Role, SequentialSelector
 from marl_gem.agents import Info
 from marl_gem.rollout import Job, collect
-from marl_gem.types import Facts
 
 OTHER = {"seller": "buyer", "buyer": "seller"}
 PRICE = re.compile(r"\[offer (\d{1,3})\]")

@@ -4,24 +4,35 @@ from marl_gem.env import MultiAgentEnv
 from marl_gem.registry import list, make, register
 from marl_gem.selectors.base import AgentSelector
 from marl_gem.selectors.directed import DirectedSelector
+from marl_gem.selectors.graph import END, GraphSelector
 from marl_gem.selectors.parallel import ParallelSelector
+from marl_gem.selectors.phases import Phase, PhaseSelector
+from marl_gem.selectors.random import RandomSelector
 from marl_gem.selectors.sequential import SequentialSelector
-from marl_gem.types import Episode, Observation, Response, Role, ToolSpec, Turn
+from marl_gem.types import Episode, Facts, Observation, Response, Role, ToolSpec, Turn
+from marl_gem.vector import VectorEnv
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "END",
     "AgentSelector",
     "DirectedSelector",
     "Episode",
+    "Facts",
+    "GraphSelector",
     "MultiAgentEnv",
     "Observation",
     "ParallelSelector",
+    "Phase",
+    "PhaseSelector",
+    "RandomSelector",
     "Response",
     "Role",
     "SequentialSelector",
     "ToolSpec",
     "Turn",
+    "VectorEnv",
     "list",
     "make",
     "register",

@@ -164,6 +164,8 @@ class MultiAgentEnv:
         self.seed, self._rng, self.steps = seed, None, 0
         self.agents = tuple(self.possible_agents)
         self.returns = dict.fromkeys(self.agents, 0.0)
+        if len(self.returns) != len(self.agents) or isinstance(self.possible_agents, str):
+            raise ScenarioFault(f"{self.scenario}: possible_agents are names, each once, not {self.possible_agents!r}")
         self._clear(self.agents)
         self.selector.reseed(seed)
         self.selector.reset(self.agents)
@@ -171,6 +173,8 @@ class MultiAgentEnv:
             self._reset(options or {})
         except Exception as error:
             self._fault("_reset", error)
+        if any(self.terminations.values()) or any(self.truncations.values()):
+            raise ScenarioFault(f"{self.scenario}: _reset ends an agent's part; nobody leaves before the first turn")
         self.infos = {agent: self.infos.get(agent, {}) for agent in self.agents}
         observations = self._hand_over()
         self._state = "live"
@@ -196,7 +200,7 @@ class MultiAgentEnv:
         """
         if self._state != "live":
             raise EpisodeOver(f"{self.scenario}: the episode is {self._state}; call reset() to start a new one")
-        self._check(actions)
+        self.check_actions(actions)
         alive = self.agents
         self._clear(alive)
         self._state = "not reset after a failure"
@@ -221,16 +225,12 @@ class MultiAgentEnv:
             observations, self.acting, self._state = {}, (), "over"
         return observations, self.rewards, self.terminations, self.truncations, self.infos
 
-    def fork(self) -> Self:
-        """An equal, independent copy of this env, in the middle of its episode."""
-        return copy.deepcopy(self)
+    def check_actions(self, actions: Mapping[str, str]) -> None:
+        """Raise what `step` would raise of these actions, and change nothing.
 
-    def close(self) -> None:
-        """Release what the env holds outside Python. May be called twice."""
-
-    # The life of a step
-
-    def _check(self, actions: Mapping[str, str]) -> None:
+        Raises:
+            InvalidAction: they are not exactly one text for every agent in `acting`.
+        """
         if not isinstance(actions, (dict, Mapping)):
             raise InvalidAction(
                 f"{self.scenario}: actions must be a dict of agent to text, not {type(actions).__name__}"
@@ -245,6 +245,15 @@ class MultiAgentEnv:
         for agent, action in actions.items():
             if not isinstance(action, str):
                 raise InvalidAction(f"{self.scenario}: the action of {agent!r} must be text, not {action!r}")
+
+    def fork(self) -> Self:
+        """An equal, independent copy of this env, in the middle of its episode."""
+        return copy.deepcopy(self)
+
+    def close(self) -> None:
+        """Release what the env holds outside Python. May be called twice."""
+
+    # The life of a step
 
     def _clear(self, alive: tuple[str, ...]) -> None:
         if alive is not self._blank_of:
@@ -290,6 +299,8 @@ class MultiAgentEnv:
             strangers = [agent for agent in given if agent not in self.returns]
             if strangers:
                 raise ScenarioFault(f"{self.scenario}: {name} for {strangers}, who never were in this episode")
+            if default is bool and any(given[agent] for agent in given.keys() & set(self.agents) - set(alive)):
+                raise ScenarioFault(f"{self.scenario}: {name} of an agent that joined in this very step: {given}")
             if name == "rewards":
                 for agent in given.keys() - set(alive):
                     self.returns[agent] += self._finite(agent, given[agent])

@@ -41,7 +41,7 @@ class Job:
     id: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     repeat: int = 0
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
     def seed_of(self, agent_id: str) -> int:
         """What an agent's own random choices follow from."""

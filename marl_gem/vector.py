@@ -388,7 +388,7 @@ class _Place:
     def check(self, actions: Actions) -> None:
         """Refuse what a step would refuse, with InvalidAction."""
         if self.env is not None:
-            self.env._check(actions)
+            self.env.check_actions(actions)
 
     def play(self, actions: dict[str, str]) -> Result:
         """Take a step or, where no episode is live, begin one."""

@@ -609,3 +609,45 @@ def test_close_may_be_called_twice() -> None:
     env = RockPaperScissors()
     env.close()
     env.close()
+
+
+# What an author may get wrong
+
+
+@pytest.mark.parametrize("agents", [("a", "a"), "ab"], ids=str)
+def test_agents_that_are_not_names_each_once(agents: Any) -> None:
+    with pytest.raises(ScenarioFault, match="possible_agents are names, each once"):
+        one_agent(possible_agents=agents).reset()
+
+
+@pytest.mark.parametrize("how", ["terminations", "truncations"])
+def test_nobody_leaves_before_the_first_turn(how: str) -> None:
+    def reset(self: MultiAgentEnv, options: Mapping[str, Any]) -> None:
+        getattr(self, how)["a"] = True
+
+    with pytest.raises(ScenarioFault, match="nobody leaves before the first turn"):
+        one_agent(_reset=reset).reset()
+
+
+def test_nobody_joins_and_leaves_in_one_step() -> None:
+    def process(self: MultiAgentEnv, actions: dict[str, str]) -> None:
+        self.add_agent("b")
+        self.terminations["b"] = True
+
+    env = one_agent(_process_actions=process)
+    env.reset()
+    with pytest.raises(ScenarioFault, match="joined in this very step"):
+        env.step({"a": ""})
+
+
+def test_actions_can_be_checked_beforehand() -> None:
+    env = RockPaperScissors()
+    env.reset(seed=1)
+    before = copy.deepcopy(env.__dict__)
+    env.check_actions({"a": "rock", "b": "paper"})
+    for wrong in ({"a": "rock"}, {"a": "rock", "b": "paper", "c": ""}, {"a": "rock", "b": 3}, "rock"):
+        with pytest.raises(InvalidAction):
+            env.check_actions(wrong)  # type: ignore[arg-type]
+    assert {name: value for name, value in env.__dict__.items() if name != "selector"} == {
+        name: value for name, value in before.items() if name != "selector"
+    }
