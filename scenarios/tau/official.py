@@ -25,8 +25,8 @@ from marl_gem.errors import RecordError
 VARIABLE = "MARL_GEM_TAU_BENCH"
 DOMAINS = ("retail", "airline")
 HOW = (
-    "get it with `git clone https://github.com/sierra-research/tau-bench`, then `marl-gem tau import tau-bench`; or set "
-    f"{VARIABLE} to a folder that holds retail/ and airline/"
+    "get it with `git clone https://github.com/sierra-research/tau-bench`, then `marl-gem tau import tau-bench`; or "
+    f"set {VARIABLE} to a folder that holds retail/ and airline/"
 )
 
 
