@@ -299,6 +299,11 @@ class MultiAgentEnv:
             strangers = [agent for agent in given if agent not in self.returns]
             if strangers:
                 raise ScenarioFault(f"{self.scenario}: {name} for {strangers}, who never were in this episode")
+            wrong = [agent for agent in given if default is not float and not isinstance(given[agent], default)]
+            if wrong:
+                raise ScenarioFault(
+                    f"{self.scenario}: {name} of {wrong[0]!r} is {given[wrong[0]]!r}, no {default.__name__}"
+                )
             if default is bool and any(given[agent] for agent in given.keys() & set(self.agents) - set(alive)):
                 raise ScenarioFault(f"{self.scenario}: {name} of an agent that joined in this very step: {given}")
             if name == "rewards":

@@ -15,9 +15,12 @@
       AgentError           origin "agent"
       LLMError             origin "llm"
         TransientLLMError    may go well when asked again
+          ServerUnreachable    nobody took the request: the server is away
         ContextTooLong       the prompt does not fit the model
+      ConversionError      an env that another library's API cannot hold, or that cannot be told in text
       RecordError          a record that cannot be written or read
       ConfigError          a training configuration that makes no sense, or differs from the run's
+      JournalError         a run's folder that cannot be read or written, or that another process works on
       CheckpointError      a checkpoint that is missing, damaged or of another scenario
 
 A message says what failed, where, and what to do next.
@@ -96,8 +99,16 @@ class TransientLLMError(LLMError):
         self.retry_after = retry_after
 
 
+class ServerUnreachable(TransientLLMError):
+    """Nobody took the request: no connection, a broken one, or a gateway with nothing behind it."""
+
+
 class ContextTooLong(LLMError):
     """The prompt does not fit the model; a view that shows less of the history may help."""
+
+
+class ConversionError(MarlGemError):
+    """An env does not fit into another library's API, or another library's env cannot be told in text."""
 
 
 class RecordError(MarlGemError):
@@ -106,6 +117,10 @@ class RecordError(MarlGemError):
 
 class ConfigError(MarlGemError):
     """A training configuration makes no sense, or is not the one the run was started with."""
+
+
+class JournalError(MarlGemError):
+    """A run's folder cannot be read or written, or another process works on it. What it held is safe."""
 
 
 class CheckpointError(MarlGemError):

@@ -651,3 +651,11 @@ def test_actions_can_be_checked_beforehand() -> None:
     assert {name: value for name, value in env.__dict__.items() if name != "selector"} == {
         name: value for name, value in before.items() if name != "selector"
     }
+
+
+@pytest.mark.parametrize(("name", "value"), [("infos", None), ("terminations", "yes"), ("truncations", 1)])
+def test_what_a_scenario_reports_has_its_type(name: str, value: Any) -> None:
+    env = one_agent(_process_actions=lambda self, actions: setattr(self, name, {"a": value}))
+    env.reset()
+    with pytest.raises(ScenarioFault, match=f"{name} of 'a' is {value!r}, no "):
+        env.step({"a": ""})

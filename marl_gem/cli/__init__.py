@@ -11,6 +11,7 @@ import sys
 import typer
 from rich.markup import escape
 
+from marl_gem.cli.check import check, playthrough
 from marl_gem.cli.list import list_scenarios
 from marl_gem.cli.play import play
 from marl_gem.cli.terminal import err
@@ -26,6 +27,8 @@ app = typer.Typer(
 app.command("list")(list_scenarios)
 app.command("play")(play)
 app.command("train")(train)
+app.command("check")(check)
+app.command("playthrough")(playthrough)
 
 
 def main() -> None:

@@ -21,9 +21,9 @@ from marl_gem.scenarios.textarena.legal import LEGAL
 from marl_gem.scenarios.textarena.library import GAMES
 from marl_gem.scenarios.textarena.randomness import Dice, isolate
 from marl_gem.scenarios.textarena.rendering import ADMIN, BOARD, PROMPT, Message, as_lines, of_kind
-from marl_gem.scenarios.textarena.state import eliminated, mend
+from marl_gem.scenarios.textarena.state import eliminated, mend, starting
 from marl_gem.selectors.directed import DirectedSelector
-from marl_gem.types import Role
+from marl_gem.types import Facts, Role
 
 LONGEST = 4_000
 """How much of a text the game reads, from its end."""
@@ -59,6 +59,7 @@ class TextArenaEnv(MultiAgentEnv):
 
     selector = DirectedSelector()
     max_steps = 1000
+    facts = Facts(turn_order="sequential")
 
     def __init__(
         self,
@@ -137,7 +138,8 @@ class TextArenaEnv(MultiAgentEnv):
         self._dice = Dice(self.rng, self.seed)
         with self._dice:
             self.game = game = _factory(self._id)()
-            game.reset(num_players=len(self._seats), seed=self.seed)
+            with starting(game):
+                game.reset(num_players=len(self._seats), seed=self.seed)
             state = game.state
             state.illegal = None
             state.role_mapping = dict(state.role_mapping)  # TextArena hands one default dict to every game

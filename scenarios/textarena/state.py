@@ -10,7 +10,9 @@ who are thrown out keep the turn, and a game that has lost its last player never
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from marl_gem.scenarios.textarena.library import textarena
@@ -83,6 +85,14 @@ def mend() -> None:
     two.set_winner = _mended(two.set_winner, _set_winner)
     two.set_draw = _mended(two.set_draw, _set_draw)
     many.step = _mended(many.step, _step)
+
+
+_searching = threading.Lock()
+
+
+def starting(game: Any) -> AbstractContextManager[Any]:
+    """Held while a game is set up: Sokoban looks for its room in variables of its module, so one at a time."""
+    return _searching if type(game).__name__ == "SokobanEnv" else nullcontext()
 
 
 _GIVE_TURNS_TO_THE_DEAD = {"PokerEnv"}

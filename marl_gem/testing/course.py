@@ -1,0 +1,275 @@
+"""Checks of how episodes go: purity, seeds, copies side by side, forks, resets, and how they end."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from itertools import zip_longest
+from typing import Any
+
+from marl_gem.env import MultiAgentEnv
+from marl_gem.errors import EpisodeOver, InvalidOption, PromiseBroken
+from marl_gem.testing.play import (
+    THOROUGH,
+    Make,
+    Moment,
+    Plan,
+    PlayFailed,
+    Snapshot,
+    episodes,
+    in_one_line,
+    must_equal,
+    play,
+    replay,
+    short,
+    trace,
+    where,
+)
+
+
+def check_plays(make: Make, plan: Plan = THOROUGH) -> None:
+    """Random play raises nothing."""
+    for _ in episodes(make, plan):
+        pass
+
+
+def check_seeding(make: Make, plan: Plan = THOROUGH) -> None:
+    """The same seed gives the same episode, and no global generator is touched."""
+    for seed in plan.seeds:
+        with _global_generators() as state:
+            random.seed(1)
+            expected = _episode(make, seed, plan)
+            random.seed(2)
+            before = state()
+            with closing(make()) as env:
+                again = trace(env, seed, plan.steps)
+                must_equal(seed, expected, again, "played again from the same seed, the episode goes another way")
+                if env.seed != seed:
+                    raise PromiseBroken(f"reset(seed={seed}) leaves env.seed at {env.seed!r}")
+            touched = [name for name, value in state().items() if name in before and value != before[name]]
+        if touched:
+            told = f"{' and '.join(touched)} changed while the env played; draw from self.rng alone"
+            raise PromiseBroken(f"{told}\n{where(seed, [])}")
+
+
+@contextmanager
+def _global_generators() -> Iterator[Callable[[], dict[str, Any]]]:
+    """Gives a function that looks at the global generators; puts them back as they were at the end."""
+
+    def state() -> dict[str, Any]:
+        numpy = sys.modules.get("numpy.random")
+        found: dict[str, Any] = {"Python's global generator": random.getstate()}
+        return found if numpy is None else {**found, "NumPy's global generator": short_state(numpy.get_state())}
+
+    def short_state(parts: Any) -> tuple[bytes, int]:
+        return parts[1].tobytes(), parts[2]
+
+    python = random.getstate()
+    try:
+        yield state
+    finally:
+        random.setstate(python)
+
+
+def check_purity(make: Make, plan: Plan = THOROUGH) -> None:
+    """observe, role and legal_actions change nothing, however often they are asked."""
+    for seed in plan.seeds:
+        expected = _episode(make, seed, plan)
+        for method in ("observe", "role", "legal_actions"):
+            with closing(make()) as env:
+                asked = trace(env, seed, plan.steps, functools.partial(_ask_all, env, method))
+                must_equal(seed, expected, asked, f"{method} changes something; called between steps")
+
+
+def _ask_all(env: MultiAgentEnv, method: str, now: Moment) -> None:
+    """Ask about every agent three times, forwards and backwards."""
+    agents = env.acting if method == "legal_actions" else env.agents
+    drawn = env.rng.getstate()
+    first = {agent: _ask(env, method, agent, now) for agent in agents}
+    for agent in [*reversed(agents), *agents]:
+        again = _ask(env, method, agent, now)
+        if again != first[agent]:
+            changed = f"{short(first[agent])} at first and {short(again)} when asked again"
+            raise now.broken(f"{method}({agent!r}) is {changed}")
+    if env.rng.getstate() != drawn:
+        raise now.broken(f"{method} draws from env.rng")
+
+
+def _ask(env: MultiAgentEnv, method: str, agent: str, now: Moment) -> Any:
+    try:
+        return getattr(env, method)(agent)
+    except Exception as error:
+        raise now.broken(f"{method}({agent!r}) raised {in_one_line(error)}") from error
+
+
+def check_isolation(make: Make, plan: Plan = THOROUGH) -> None:
+    """Copies do not disturb one another, taking turns or in threads."""
+    seeds = range(plan.seeds[0], plan.seeds[0] + plan.copies)
+    expected = {seed: _episode(make, seed, plan) for seed in seeds}
+    beside = f"beside {plan.copies - 1} copies"
+    envs = {seed: make() for seed in seeds}
+    turns = zip_longest(*(trace(env, seed, plan.steps) for seed, env in envs.items()))
+    for seed, column in zip(seeds, zip(*turns, strict=True), strict=True):
+        found = [part for part in column if part is not None]
+        must_equal(seed, expected[seed], found, f"{beside} that take turns with it, an episode differs")
+    for env in envs.values():
+        env.close()
+
+    def in_thread(seed: int) -> None:
+        with closing(make()) as env:
+            found = trace(env, seed, plan.steps)
+            must_equal(seed, expected[seed], found, f"{beside} in other threads, an episode differs")
+
+    with ThreadPoolExecutor(plan.copies) as pool, _switching_often():
+        list(pool.map(in_thread, seeds))
+
+
+@contextmanager
+def _switching_often() -> Iterator[None]:
+    earlier = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(earlier)
+
+
+def check_forking(make: Make, plan: Plan = THOROUGH) -> None:
+    """A fork is equal to its env, and independent of it."""
+    for seed in plan.seeds:
+        expected = _episode(make, seed, plan)
+        with closing(make()) as env:
+            forked = trace(env, seed, plan.steps, functools.partial(_play_fork, env, expected))
+            must_equal(seed, expected, forked, "a fork is not independent; after it was played ahead, the env differs")
+
+
+def _play_fork(env: MultiAgentEnv, expected: list[Snapshot], now: Moment) -> None:
+    """Fork at steps 0, 1, 2, 4, 8, ..., and play the fork to where the episode is to go."""
+    if now.step & (now.step - 1):
+        return
+    past, ahead = expected[: now.step + 1], expected[now.step + 1 :]
+    try:
+        with closing(env.fork()) as twin:
+            found = list(replay(twin, [part["actions"] for part in ahead]))
+    except Exception as error:
+        raise now.broken(f"fork() or playing the fork raised {in_one_line(error)}") from error
+    must_equal(now.seed, expected, [*past, *found], f"a fork made at step {now.step} differs")
+
+
+def check_processes(make: Make, plan: Plan = THOROUGH) -> str | None:
+    """The same seed gives the same episode in another process."""
+    try:
+        errand = pickle.dumps((make, plan))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        return (
+            f"make cannot be sent to another process; let it be a function or class of a module ({in_one_line(error)})"
+        )
+    answers = []
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", "from marl_gem.testing import course; course._run_errand()"],
+            input=errand,
+            capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            check=False,
+        )
+        if done.returncode:
+            complaint = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            return f"another process could not make and play the env ({complaint})"
+        answers.append(json.loads(done.stdout.rpartition(b"\n")[2]))
+        if isinstance(answers[-1], str):
+            raise PlayFailed(f"in another process: {answers[-1]}")
+    for seed, one, other in zip(plan.seeds, *answers, strict=True):
+        must_equal(seed, one, other, "with another PYTHONHASHSEED (the order of sets?) the episode goes another way")
+    return None
+
+
+def _run_errand() -> None:
+    """What the other process does: load `make`, play, and write what happened as the last line."""
+    make, plan = pickle.load(sys.stdin.buffer)
+    make().close()
+    try:
+        answer: Any = [_episode(make, seed, plan) for seed in plan.seeds]
+    except PlayFailed as error:
+        answer = str(error)
+    sys.stdout.write(f"\n{json.dumps(answer)}")
+
+
+def check_reset(make: Make, plan: Plan = THOROUGH) -> None:
+    """reset starts anew whatever was before, and refuses what it does not know."""
+    seed, other = plan.seeds[0], plan.seeds[-1] + 1
+    expected = _episode(make, seed, plan)
+    with closing(make()) as env:
+        for steps, what in ((0, "right after another reset"), (1, "after one step"), (plan.steps, "after an episode")):
+            for _ in play(env, other, steps):
+                pass
+            must_equal(seed, expected, trace(env, seed, plan.steps), f"reset {what}, the episode differs")
+        for bad in ({"seed": -1}, {"seed": "7"}, {"options": {"no such option": 1}}):
+            if wrong := must_raise(InvalidOption, functools.partial(env.reset, **bad)):
+                raise PromiseBroken(f"reset({', '.join(f'{k}={v!r}' for k, v in bad.items())}) {wrong}")
+        must_equal(seed, expected, trace(env, seed, plan.steps), "reset after a refused reset, the episode differs")
+        env.reset()
+        drawn = env.seed
+        env.reset()
+        if drawn == env.seed:
+            raise PromiseBroken(f"reset() without a seed gives the seed {drawn!r} twice; it should draw a fresh one")
+
+
+def check_lifecycle(make: Make, plan: Plan = THOROUGH) -> None:
+    """step wants a live episode; close may be called twice."""
+    env = make()
+    if wrong := must_raise(EpisodeOver, functools.partial(env.step, {})):
+        raise PromiseBroken(f"step before the first reset {wrong}")
+    env.max_steps = min(env.max_steps or plan.steps, plan.steps)
+    for seed in plan.seeds:
+        said: dict[str, str] = {}
+        for now in play(env, seed, plan.steps):
+            said = dict(now.actions) or said
+        if not env.done:
+            continue  # which is for check_ending to say
+        for actions in (said, {}):
+            if wrong := must_raise(EpisodeOver, functools.partial(env.step, actions)):
+                raise now.broken(f"step({short(actions)}) after the end {wrong}")
+    try:
+        env.close()
+        env.close()
+    except Exception as error:
+        raise PromiseBroken(f"close() twice raised {in_one_line(error)}") from error
+
+
+def check_ending(make: Make, plan: Plan = THOROUGH) -> None:
+    """Every episode ends: by itself, or truncated at max_steps."""
+    for seed in plan.seeds:
+        with closing(make()) as env:
+            if env.max_steps is not None:
+                env.max_steps = min(env.max_steps, plan.steps)
+            limit = env.max_steps or 10 * plan.steps
+            steps = sum(1 for _ in play(env, seed, limit, noise=0)) - 1
+            if not env.done:
+                limited = env.max_steps is not None
+                cure = "its max_steps does not hold" if limited else "set max_steps, on the class or in make()"
+                raise PromiseBroken(f"the episode goes on after {steps} steps of random play; {cure}\nseed {seed}")
+
+
+def must_raise(kind: type[Exception], call: Callable[[], object]) -> str:
+    """What is wrong with what a call does that should raise this; empty if it raises it."""
+    try:
+        call()
+    except kind:
+        return ""
+    except Exception as error:
+        return f"raised {in_one_line(error)} instead of {kind.__name__}"
+    return f"was taken instead of raising {kind.__name__}"
+
+
+def _episode(make: Make, seed: int, plan: Plan) -> list[Snapshot]:
+    with closing(make()) as env:
+        return list(trace(env, seed, plan.steps))
