@@ -299,17 +299,20 @@ class MultiAgentEnv:
             strangers = [agent for agent in given if agent not in self.returns]
             if strangers:
                 raise ScenarioFault(f"{self.scenario}: {name} for {strangers}, who never were in this episode")
-            wrong = [agent for agent in given if default is not float and not isinstance(given[agent], default)]
-            if wrong:
-                raise ScenarioFault(
-                    f"{self.scenario}: {name} of {wrong[0]!r} is {given[wrong[0]]!r}, no {default.__name__}"
-                )
             if default is bool and any(given[agent] for agent in given.keys() & set(self.agents) - set(alive)):
                 raise ScenarioFault(f"{self.scenario}: {name} of an agent that joined in this very step: {given}")
             if name == "rewards":
                 for agent in given.keys() - set(alive):
                     self.returns[agent] += self._finite(agent, given[agent])
-            setattr(self, name, {agent: given[agent] if agent in given else default() for agent in alive})
+            setattr(self, name, {a: self._typed(name, given[a], default) if a in given else default() for a in alive})
+
+    def _typed(self, name: str, value: Any, kind: type) -> Any:
+        """A value as the contract has it: a flag may be any that equals True or False, such as NumPy's."""
+        if kind is float or isinstance(value, kind):
+            return value
+        if kind is bool and value == bool(value):
+            return bool(value)
+        raise ScenarioFault(f"{self.scenario}: {name} must hold a {kind.__name__} for each agent, not {value!r}")
 
     def _finite(self, agent: str, reward: Any) -> float:
         if isinstance(reward, (int, float, numbers.Real)):

@@ -653,9 +653,16 @@ def test_actions_can_be_checked_beforehand() -> None:
     }
 
 
-@pytest.mark.parametrize(("name", "value"), [("infos", None), ("terminations", "yes"), ("truncations", 1)])
+@pytest.mark.parametrize(("name", "value"), [("infos", None), ("terminations", "yes"), ("truncations", 2)])
 def test_what_a_scenario_reports_has_its_type(name: str, value: Any) -> None:
     env = one_agent(_process_actions=lambda self, actions: setattr(self, name, {"a": value}))
     env.reset()
-    with pytest.raises(ScenarioFault, match=f"{name} of 'a' is {value!r}, no "):
+    with pytest.raises(ScenarioFault, match=f"{name} must hold a .* for each agent, not {value!r}"):
         env.step({"a": ""})
+
+
+def test_a_flag_may_be_a_number() -> None:
+    env = one_agent(_process_actions=lambda self, actions: setattr(self, "terminations", {"a": 1}))
+    env.reset()
+    _, _, terminations, _, _ = env.step({"a": ""})
+    assert terminations == {"a": True} and isinstance(terminations["a"], bool)

@@ -238,9 +238,9 @@ class EndsWithoutAWord(Rolls):
 
 @breaks("dicts", "terminations and truncations are True or False, but 'a' has \\[0, False\\]")
 class EndsByNumbers(Rolls):
-    def _process_actions(self, actions: dict[str, str]) -> None:
-        super()._process_actions(actions)
-        self.terminations = {agent: int(ended) for agent, ended in self.terminations.items()}  # type: ignore[misc]
+    def step(self, actions: Any) -> Any:
+        observations, rewards, terminations, truncations, infos = super().step(actions)
+        return observations, rewards, {agent: int(ended) for agent, ended in terminations.items()}, truncations, infos
 
 
 @breaks("dicts", "'b' has ended, but is alive")
