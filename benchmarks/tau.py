@@ -1,0 +1,167 @@
+"""What a TAU-bench episode costs, beside what the official code does for it. Prints one line of JSON.
+
+    MARL_GEM_TAU_BENCH=/path/to/data python benchmarks/tau.py
+
+For each domain: "load_ms", reading everything once; "reset_reward_us", a reset and the reward of an episode that played
+the task's own calls (without those calls), beside "official_ms", what the official code does for the same: it reads all
+files anew for the reset, and for the reward hashes the data, reads all files again, plays the task's calls on them and
+hashes that. (The official package is not on the index; its steps are done here with the standard library, in the same
+run.) "calls_a_second": tool calls of all test tasks through the env, one response each, CPU time.
+"live_mib": memory of 1,000 episodes live at once that have played their task's calls, shared data included.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from marl_gem.scenarios.tau import catalog
+from marl_gem.scenarios.tau.env import TauEnv
+from marl_gem.tools.calls import write_call
+
+FOLDER = Path(os.environ.get("MARL_GEM_TAU_BENCH", "."))
+DOMAINS = ("retail", "airline")
+LIVE = 1_000
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        print(live_mib(sys.argv[1]))
+        return
+    if not (FOLDER / "retail").is_dir():
+        sys.exit("set MARL_GEM_TAU_BENCH to a folder with TAU-bench's data")
+    print(json.dumps({"benchmark": "tau", **{name: measure(name) for name in DOMAINS}}))
+
+
+def measure(name: str) -> dict[str, float]:
+    started = time.perf_counter()
+    domain = catalog.domain(name)
+    domain.database.texts  # noqa: B018 - made when first needed, and part of what a start costs
+    load = time.perf_counter() - started
+    env = TauEnv(domain)
+    ours, official = [], []
+    for round_ in range(9):
+        ours.append(reset_and_reward(env))
+        official.append(official_reset_and_reward(name, round_ % env.tasks))
+    best = statistics.median(ours), statistics.median(official)
+    memory = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=True)
+    return {
+        "load_ms": round(load * 1e3, 1),
+        "reset_reward_us": round(best[0] * 1e6, 1),
+        "official_ms": round(best[1] * 1e3, 1),
+        "times_faster": round(best[1] / best[0]),
+        "calls_a_second": round(calls_a_second(env)),
+        "live_mib": float(memory.stdout),
+    }
+
+
+def play(env: TauEnv, task: int) -> int:
+    """Play a task's own calls; how many there were."""
+    env.reset(seed=0, options={"task": task})
+    env.step({"user": "Hello"})
+    made = 0
+    for text in gold(env):
+        env.step({"assistant": text})
+        made += 1
+    return made
+
+
+def gold(env: TauEnv) -> Iterator[str]:
+    for action in env.task.actions:
+        if action.name not in env.domain.terminating:
+            yield write_call(action.name, action.arguments)
+
+
+def reset_and_reward(env: TauEnv) -> float:
+    """Seconds for a reset and, after the calls, for the reward; the mean over all tasks, goals known."""
+    seconds = 0.0
+    for task in range(env.tasks):
+        env.domain.goal("test", task)
+        started = time.perf_counter()
+        env.reset(seed=0, options={"task": task})
+        seconds += time.perf_counter() - started
+        play(env, task)
+        started = time.perf_counter()
+        verdict = env.domain.judge("test", task, env.session, list(env.task.outputs))
+        seconds += time.perf_counter() - started
+        assert verdict.reward == 1.0
+    return seconds / env.tasks
+
+
+def official_reset_and_reward(name: str, task: int) -> float:
+    """Seconds for what the official code does: two loads, two hashes of everything, the task's calls between."""
+    started = time.perf_counter()
+    read(name)
+    fingerprint(read(name))
+    state = read(name)
+    fingerprint(state)
+    seconds = time.perf_counter() - started
+    return seconds - timed(lambda: read(name))  # of the three loads here, the official code makes two
+
+
+def read(name: str) -> dict[str, Any]:
+    return {file.stem: json.loads(file.read_text()) for file in sorted((FOLDER / name / "data").glob("*.json"))}
+
+
+def fingerprint(state: dict[str, Any]) -> str:
+    """The official way: everything is made hashable, recursively, and its text hashed."""
+    return hashlib.sha256(str(hashable(state)).encode()).hexdigest()
+
+
+def hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((key, hashable(part)) for key, part in sorted(value.items()))
+    if isinstance(value, list):
+        return tuple(map(hashable, value))
+    return value
+
+
+def timed(function: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def calls_a_second(env: TauEnv) -> float:
+    rates = []
+    for _ in range(5):
+        made, seconds = 0, 0.0
+        for task in range(env.tasks):
+            env.reset(seed=0, options={"task": task})
+            env.step({"user": "Hello"})
+            texts = list(gold(env))
+            started = time.process_time()
+            for text in texts:
+                env.step({"assistant": text})
+            seconds += time.process_time() - started
+            made += len(texts)
+        rates.append(made / seconds)
+    return statistics.median(rates)
+
+
+def live_mib(name: str) -> float:
+    """Resident memory that 1,000 live episodes and the shared data take, in a process of its own."""
+    before = resident()
+    first = TauEnv(catalog.domain(name))
+    envs = [first, *(TauEnv(first.domain) for _ in range(LIVE - 1))]
+    for number, env in enumerate(envs):
+        play(env, number % env.tasks)
+    gc.collect()
+    return round((resident() - before) / 2**20, 1)
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    main()
