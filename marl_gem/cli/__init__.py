@@ -14,6 +14,7 @@ from rich.markup import escape
 from marl_gem.cli.check import check, playthrough
 from marl_gem.cli.list import list_scenarios
 from marl_gem.cli.play import play
+from marl_gem.cli.tau import app as tau
 from marl_gem.cli.terminal import err
 from marl_gem.cli.train import train
 from marl_gem.errors import MarlGemError
@@ -29,6 +30,7 @@ app.command("play")(play)
 app.command("train")(train)
 app.command("check")(check)
 app.command("playthrough")(playthrough)
+app.add_typer(tau, name="tau")
 
 
 def main() -> None:

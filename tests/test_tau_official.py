@@ -1,0 +1,181 @@
+"""Reading an official checkout without running it, and saying clearly what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from marl_gem.errors import RecordError, UnavailableScenario
+from marl_gem.scenarios.tau import catalog, official
+
+TASKS = '''
+from tau_bench.types import Task, Action
+import os
+os.system("touch {canary}")  # must not run
+
+TASKS_TEST = [
+    Task(
+        annotator="0",
+        user_id="mei_1",
+        instruction="You are Mei. You want " "to cancel. You don't say \\"please\\".",
+        actions=[
+            Action(name="cancel", kwargs={{"order_id": "#W1", "amount": -1.5, "ids": ["1"], "deep": {{"a": None}}}}),
+            Action(
+                name="think", kwargs={{}},  # a comment
+            ),
+        ],
+        outputs=["12.34"],
+    ),
+    Task(annotator="1", user_id="ana_2", instruction="""Two
+lines""", actions=[], outputs=[]),
+]
+'''
+TOOL = """
+class {name}(Tool):
+    @staticmethod
+    def invoke(data, order_id):
+        raise SystemExit("must not run")
+
+    @staticmethod
+    def get_info():
+        return {{
+            "type": "function",
+            "function": {{"name": "{tool}", "description": "Do " "it.", "parameters": {{"type": "object"}}}},
+        }}
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A small checkout of our own making, in the official layout."""
+    root = tmp_path / "tau-bench"
+    for name in official.DOMAINS:
+        folder = root / "tau_bench" / "envs" / name
+        (folder / "data").mkdir(parents=True)
+        (folder / "tools").mkdir()
+        (folder / "data" / "orders.json").write_text('{"#W1": {"status": "pending"}, "#W2": {}}')
+        (folder / "data" / "__init__.py").write_text("raise SystemExit('must not run')")
+        (folder / "wiki.md").write_text("# Policy\nBe kind.")
+        (folder / ("tasks_test.py" if name == "retail" else "tasks.py")).write_text(
+            TASKS.format(canary=tmp_path / "ran"), "utf-8"
+        )
+        for tool in ("think", "cancel"):
+            (folder / "tools" / f"{tool}.py").write_text(TOOL.format(name=tool.title(), tool=tool))
+        (folder / "tools" / "__init__.py").write_text("from .think import Think\nALL_TOOLS = [Cancel, Think]\n")
+    return root
+
+
+def test_an_import_reads_tasks_and_tools_and_runs_nothing(checkout: Path, tmp_path: Path) -> None:
+    counts = official.import_checkout(checkout, tmp_path / "into")
+    assert counts == {name: {"records": 2, "test tasks": 2, "tools": 2} for name in official.DOMAINS}
+    first, second = json.loads((tmp_path / "into" / "airline" / "tasks_test.json").read_text())
+    assert first == {
+        "annotator": "0",
+        "user_id": "mei_1",
+        "instruction": 'You are Mei. You want to cancel. You don\'t say "please".',
+        "actions": [
+            {"name": "cancel", "kwargs": {"order_id": "#W1", "amount": -1.5, "ids": ["1"], "deep": {"a": None}}},
+            {"name": "think", "kwargs": {}},
+        ],
+        "outputs": ["12.34"],
+    }
+    assert second["instruction"] == "Two\nlines"
+    tools = json.loads((tmp_path / "into" / "retail" / "tools.json").read_text())
+    assert [tool["function"]["name"] for tool in tools] == ["cancel", "think"]
+    assert tools[0]["function"]["description"] == "Do it."
+    assert (tmp_path / "into" / "retail" / "policy.md").read_text() == "# Policy\nBe kind."
+    assert (
+        tmp_path / "into" / "retail" / "data" / "orders.json"
+    ).read_bytes() == b'{"#W1": {"status": "pending"}, "#W2": {}}'
+    assert not (tmp_path / "ran").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"tau-bench", "into"}  # no scratch is left
+
+
+def test_a_second_import_replaces_the_first_whole(checkout: Path, tmp_path: Path) -> None:
+    official.import_checkout(checkout, tmp_path / "into")
+    (tmp_path / "into" / "retail" / "old.json").write_text("{}")
+    official.import_checkout(checkout, tmp_path / "into")
+    assert not (tmp_path / "into" / "retail" / "old.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        (
+            "retail/tasks_test.py",
+            "TASKS = [Task(user_id=open('x'), instruction='', actions=[])]",
+            "line 1.*plain value",
+        ),
+        ("retail/tasks_test.py", "TASKS = [Task(instruction='', actions=[])]", "line 1: there is no user_id"),
+        ("retail/tasks_test.py", "TASKS = [Task(user_id='', instruction='', actions=load())]", "no list of Action"),
+        ("retail/tasks_test.py", "TASKS = load()", "no list of Task"),
+        ("retail/tasks_test.py", "TASKS = [", "cannot be read"),
+        ("retail/tools/cancel.py", "class Cancel:\n    def get_info():\n        return info()", "line 3.*plain value"),
+        ("retail/tools/__init__.py", "ALL_TOOLS = [Missing]", "no get_info was found for .'Missing'."),
+        ("retail/tools/__init__.py", "", "no list ALL_TOOLS"),
+        ("airline/data/orders.json", "{", "cannot be read"),
+        ("airline/data/orders.json", "[]", "no table"),
+    ],
+)
+def test_a_file_that_is_not_as_expected_is_named_and_nothing_is_written(
+    checkout: Path, tmp_path: Path, file: str, text: str, complaint: str
+) -> None:
+    official.import_checkout(checkout, tmp_path / "into")
+    before = sorted(path.read_bytes() for path in (tmp_path / "into").rglob("*") if path.is_file())
+    (checkout / "tau_bench" / "envs" / file).write_text(text)
+    with pytest.raises(RecordError, match=complaint) as raised:
+        official.import_checkout(checkout, tmp_path / "into")
+    assert file.rpartition("/")[2] in str(raised.value)
+    assert sorted(path.read_bytes() for path in (tmp_path / "into").rglob("*") if path.is_file()) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"tau-bench", "into"}
+
+
+def test_what_is_no_checkout_says_how_to_get_one(checkout: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"git clone https://github\.com/sierra-research/tau-bench"):
+        official.import_checkout(tmp_path / "nowhere", tmp_path / "into")
+    shutil.rmtree(checkout / "tau_bench" / "envs" / "airline")
+    with pytest.raises(RecordError, match="airline is missing"):
+        official.import_checkout(checkout, tmp_path / "into")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").write_text("")
+    with pytest.raises(RecordError, match="airline is missing"):
+        official.import_checkout(checkout, tmp_path / "precious")
+
+
+def test_a_folder_with_something_else_is_not_replaced(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").write_text("")
+    with pytest.raises(RecordError, match="holds something else"):
+        official.import_checkout(checkout, tmp_path / "precious")
+    assert (tmp_path / "precious" / "thesis.tex").exists()
+
+
+def test_missing_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog.domain.cache_clear()
+    monkeypatch.delenv(official.VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert official.home() == tmp_path / "marl_gem" / "tau_bench"
+    with pytest.raises(UnavailableScenario, match=r"git clone .*marl-gem tau import"):
+        catalog.domain("retail")
+    monkeypatch.setenv(official.VARIABLE, str(tmp_path / "elsewhere"))
+    with pytest.raises(UnavailableScenario, match="elsewhere"):
+        catalog.domain("airline")
+
+
+def test_a_large_checkout_is_imported_quickly(checkout: Path, tmp_path: Path) -> None:
+    """As many tasks as the official ones; the limit is ten times what it takes."""
+    one = (
+        'Task(user_id="u", instruction="'
+        + "word " * 60
+        + '", actions=['
+        + 'Action(name="a", kwargs={"b": ["1", "2"]}), ' * 6
+    )
+    for name in official.DOMAINS:
+        (checkout / "tau_bench" / "envs" / name / "tasks_test.py").write_text(f"TASKS = [{(one + ']), ') * 500}]")
+    started = time.process_time()
+    assert official.import_checkout(checkout, tmp_path / "into")["retail"]["test tasks"] == 500
+    assert time.process_time() - started < 20
