@@ -1,0 +1,53 @@
+"""To PettingZoo and Gymnasium, and from them: their tools run on our envs, their envs run in ours.
+
+    to_aec(env)             a `pettingzoo.AECEnv`: agents act one after the other
+    to_parallel(env)        a `pettingzoo.ParallelEnv`, for envs in which everybody acts at once
+    to_gymnasium(env)       a `gymnasium.Env` for one agent; functions may fill the other seats
+    from_pettingzoo(env)    an AEC or parallel env as a `MultiAgentEnv`, told and played in text
+    from_gymnasium(env)     a Gymnasium env likewise, with one agent
+    FreeText, Content       the spaces of actions and observations that are text
+
+Both libraries come with the extra `pettingzoo`. They are loaded when one of these names is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from marl_gem.errors import MissingPackage
+
+if TYPE_CHECKING:
+    from marl_gem.convert.foreign import from_gymnasium, from_pettingzoo
+    from marl_gem.convert.gymnasium import to_gymnasium
+    from marl_gem.convert.pettingzoo import to_aec, to_parallel
+    from marl_gem.convert.spaces import Content, FreeText
+
+__all__ = ["Content", "FreeText", "from_gymnasium", "from_pettingzoo", "to_aec", "to_gymnasium", "to_parallel"]
+
+_HOME = {
+    "Content": "spaces",
+    "FreeText": "spaces",
+    "from_gymnasium": "foreign",
+    "from_pettingzoo": "foreign",
+    "to_aec": "pettingzoo",
+    "to_gymnasium": "gymnasium",
+    "to_parallel": "pettingzoo",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what `name` stands for.
+
+    Raises:
+        MissingPackage: it needs a package that is not installed.
+    """
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package not in ("gymnasium", "numpy", "pettingzoo"):
+            raise
+        raise MissingPackage(package, "pettingzoo", f"marl_gem.convert.{name}") from error
