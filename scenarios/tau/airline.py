@@ -7,6 +7,7 @@ is a missing user, a changed cabin is not written down, seats never run out by b
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from typing import Any, Literal
 
@@ -80,7 +81,7 @@ def book_reservation(
     if reservation_id in db["reservations"]:
         reservation_id = "HATHAU"
         if reservation_id in db["reservations"]:
-            reservation_id = "HATHAV"
+            reservation_id = _free(db["reservations"], "HATH{}", start=100) if db.corrected else "HATHAV"
     segments = copy.deepcopy(flights)
     total_price: Any = 0
     for flight in segments:
@@ -153,7 +154,7 @@ def get_reservation_details(db: Session, reservation_id: str) -> str:
         reservation_id: The reservation's id.
     """
     if reservation_id not in db["reservations"]:
-        raise Refused("user not found")
+        raise Refused("reservation not found" if db.corrected else "user not found")
     return json.dumps(db["reservations"][reservation_id])
 
 
@@ -208,7 +209,7 @@ def search_onestop_flight(db: Session, origin: str, destination: str, date: str)
             if second["destination"] != destination:
                 continue
             overnight = "+1" in first["scheduled_arrival_time_est"]
-            second_date = f"2024-05-{int(date[-2:]) + 1}" if overnight else date  # no zero before a digit, as it is
+            second_date = _next_day(date, db.corrected) if overnight else date
             if first["scheduled_arrival_time_est"] > second["scheduled_departure_time_est"]:
                 continue
             if date not in first["dates"] or second_date not in second["dates"]:
@@ -219,8 +220,8 @@ def search_onestop_flight(db: Session, origin: str, destination: str, date: str)
                 [
                     _without_dates(first) | first["dates"][date] | {"date": date},
                     _without_dates(second)
-                    | second["dates"][date]
-                    | {"date": second_date},  # of the first day, as it is
+                    | second["dates"][second_date if db.corrected else date]  # officially of the first day
+                    | {"date": second_date},
                 ]
             )
     return json.dumps(found)
@@ -242,7 +243,12 @@ def send_certificate(db: Session, user_id: str, amount: int) -> str | None:
             user = db["users"].edit(user_id)
             user["payment_methods"][method_id] = {"source": "certificate", "amount": amount, "id": method_id}
             return f"Certificate {method_id} added to user {user_id} with amount {amount}."
-    return None
+    if not db.corrected:
+        return None
+    method_id = _free(db["users"][user_id]["payment_methods"], "certificate_{}", start=3221325)
+    certificate = {"source": "certificate", "amount": amount, "id": method_id}
+    db["users"].edit(user_id)["payment_methods"][method_id] = certificate
+    return f"Certificate {method_id} added to user {user_id} with amount {amount}."
 
 
 @tool
@@ -305,7 +311,9 @@ def update_reservation_flights(
     total_price -= sum(old["price"] for old in reservation["flights"]) * passengers
     _check_method(db, reservation, payment_id, total_price)
     reservation = db["reservations"].edit(reservation_id)
-    reservation["flights"] = segments  # and the cabin stays what it was, as it is
+    reservation["flights"] = segments
+    if db.corrected:
+        reservation["cabin"] = cabin
     _pay(db, reservation, payment_id, total_price)
     return json.dumps(reservation)
 
@@ -348,7 +356,10 @@ TERMINATING = frozenset({"transfer_to_human_agents"})
 def _reservation(db: Session, reservation_id: str) -> Record:
     if reservation_id not in db["reservations"]:
         raise Refused("reservation not found")
-    return db["reservations"][reservation_id]
+    reservation = db["reservations"][reservation_id]
+    if db.corrected and reservation.get("status") == "cancelled":
+        raise Refused("the reservation is cancelled")
+    return reservation
 
 
 def _price_now(db: Session, flight: Record, cabin: str, seats: int) -> None:
@@ -367,6 +378,17 @@ def _price_now(db: Session, flight: Record, cabin: str, seats: int) -> None:
     flight["price"] = day["prices"][cabin]
     flight["origin"] = known["origin"]
     flight["destination"] = known["destination"]
+
+
+def _next_day(date: str, corrected: bool) -> str:
+    """The day after; officially without a zero before a single digit, so that such a day is never found."""
+    day = int(date[-2:]) + 1
+    return f"{date[:-2]}{day:02}" if corrected else f"2024-05-{day}"
+
+
+def _free(taken: Any, pattern: str, start: int) -> str:
+    """The first id of this pattern that is not taken."""
+    return next(name for name in map(pattern.format, itertools.count(start)) if name not in taken)
 
 
 def _check_method(db: Session, reservation: Record, payment_id: str, price: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -19,13 +20,15 @@ SHIPPED = {"retail-mini": "retail", "airline-mini": "airline"}
 
 
 @lru_cache(None)
-def domain(name: str) -> Domain:
-    """A domain, loaded once.
+def domain(name: str, corrected: bool = False) -> Domain:
+    """A domain, loaded once; `corrected` as `domain.CORRECTIONS` tells.
 
     Raises:
         UnavailableScenario: its data is not on this machine; the message says how to get it.
         RecordError: the data is not what it should be.
     """
+    if corrected:
+        return replace(domain(name), corrected=True)
     kind = SHIPPED.get(name, name)
     tools = importlib.import_module(f"marl_gem.scenarios.tau.{kind}")
     if name in SHIPPED:
@@ -43,6 +46,7 @@ def make(
     calls: Literal["first", "all"] = "first",
     transfer: Literal["official", "strict"] = "official",
     user_reward: str | UserReward = "task",
+    corrected: bool = False,
 ) -> TauEnv:
     """An env of the domain with this name; `TauEnv` explains the options."""
     options: dict[str, Any] = {
@@ -53,4 +57,4 @@ def make(
         "transfer": transfer,
         "user_reward": user_reward,
     }
-    return TauEnv(domain(name), **options)
+    return TauEnv(domain(name, corrected), **options)

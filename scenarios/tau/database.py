@@ -30,9 +30,9 @@ class Database:
     def __deepcopy__(self, memo: dict[int, Any]) -> Database:
         return self
 
-    def session(self) -> Session:
+    def session(self, corrected: bool = False) -> Session:
         """A fresh view, for one episode."""
-        return Session(self)
+        return Session(self, corrected)
 
     @cached_property
     def texts(self) -> dict[str, dict[str, str]]:
@@ -50,11 +50,12 @@ class Database:
 class Session:
     """One episode's view of a database: tables by name, each like a dict of records.
 
-    Copying one (`copy.deepcopy`) copies what it wrote and shares the rest.
+    Copying one (`copy.deepcopy`) copies what it wrote and shares the rest. `corrected` tells tools to leave out the
+    oddities of the official ones; see `domain.CORRECTIONS`.
     """
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    def __init__(self, database: Database, corrected: bool = False) -> None:
+        self.database, self.corrected = database, corrected
         self._tables: dict[str, Table] = {}
 
     def __getitem__(self, name: str) -> Table:
@@ -64,7 +65,7 @@ class Session:
         return table
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Session:
-        twin = Session(self.database)
+        twin = Session(self.database, self.corrected)
         twin._tables = {name: copy.deepcopy(table, memo) for name, table in self._tables.items()}
         return twin
 

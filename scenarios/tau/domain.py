@@ -23,6 +23,22 @@ from marl_gem.scenarios.tau.database import Database, Session
 from marl_gem.scenarios.tau.tool import Outcome, Tool, call
 from marl_gem.types import ToolCall, ToolSpec
 
+CORRECTIONS = {
+    "retail": (
+        "Cancelling an order refunds what was paid less what was refunded before, by payment method, not every entry.",
+        "Differences in price are rounded to cents.",
+        "Changing, exchanging or returning no items at all is refused.",
+    ),
+    "airline": (
+        "Looking up a reservation that does not exist says so, not that a user is missing.",
+        "Changing the cabin is written down.",
+        "Connections over midnight are found on the right day, with the second day's seats and prices.",
+        "A cancelled reservation cannot be cancelled or changed again.",
+        "Certificates and new reservations never run out of ids.",
+    ),
+}
+"""What the tools do otherwise where a domain is `corrected`, by official domain. Everything else stays as it is."""
+
 
 class Task(msgspec.Struct, frozen=True):
     """What a customer wants, the calls that bring it about, and what the assistant must say on the way."""
@@ -47,7 +63,7 @@ class Domain:
     """Everything that stays the same from episode to episode; shared by all of them.
 
     `terminating` names the tools that end an episode; `official` is the name of the official domain whose
-    error texts are spoken.
+    error texts are spoken; `corrected` mends what `CORRECTIONS` lists.
     """
 
     name: str
@@ -57,6 +73,7 @@ class Domain:
     terminating: frozenset[str]
     database: Database
     splits: Mapping[str, Sequence[Task]]
+    corrected: bool = False
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -65,6 +82,10 @@ class Domain:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Domain:
         return self  # nothing in it changes, so that forked envs share it
+
+    def session(self) -> Session:
+        """Fresh data, for one episode."""
+        return self.database.session(self.corrected)
 
     def call(self, session: Session, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call a tool in an episode. Never raises."""
@@ -77,7 +98,7 @@ class Domain:
     @cached_property
     def _goals(self) -> Any:
         def goal(split: str, index: int) -> Session:
-            session = self.database.session()
+            session = self.session()
             for action in self.splits[split][index].actions:
                 if action.name not in self.terminating:
                     self.call(session, action.name, action.arguments)

@@ -93,7 +93,7 @@ class TauEnv(MultiAgentEnv):
         super()._reset({name: value for name, value in options.items() if name != "task"})
         chosen = options.get("task", self._fixed_task)
         self.task_index = self.rng.randrange(self.tasks) if chosen is None else self._check_task(chosen)
-        self.session = self.domain.database.session()
+        self.session = self.domain.session()
         self.actions = 0
         self.dialogue: list[tuple[str, str]] = [(ASSISTANT, OPENING)]
         self._seen: dict[str, Observation] = {USER: OPENING, ASSISTANT: ""}

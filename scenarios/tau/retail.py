@@ -29,7 +29,7 @@ def cancel_pending_order(db: Session, order_id: str, reason: Literal["no longer 
     if reason not in ["no longer needed", "ordered by mistake"]:
         raise Refused("invalid reason")
     refunds = []
-    for payment in order["payment_history"]:  # all of it, refunds too
+    for payment in _still_paid(order) if db.corrected else order["payment_history"]:  # officially refunds too
         amount, method = payment["amount"], payment["payment_method_id"]
         refunds.append({"transaction_type": "refund", "amount": amount, "payment_method_id": method})
         if "gift_card" in method:
@@ -56,7 +56,7 @@ def exchange_delivered_order_items(
     order = _order(db, order_id)
     if order["status"] != "delivered":
         raise Refused("non-delivered order cannot be exchanged")
-    _check_items(order, item_ids, "{} not found")
+    _check_items(db, order, item_ids, "{} not found")
     if len(item_ids) != len(new_item_ids):
         raise Refused("the number of items to be exchanged should match")
     difference = round(_difference(db, order, item_ids, new_item_ids), 2)
@@ -180,7 +180,7 @@ def modify_pending_order_items(
     order = _order(db, order_id)
     if order["status"] != "pending":
         raise Refused("non-pending order cannot be modified")
-    _check_items(order, item_ids, "{} not found")
+    _check_items(db, order, item_ids, "{} not found")
     if len(item_ids) != len(new_item_ids):
         raise Refused("the number of items to be exchanged should match")
     difference = _difference(db, order, item_ids, new_item_ids)
@@ -277,7 +277,7 @@ def return_delivered_order_items(db: Session, order_id: str, item_ids: list[str]
         raise Refused("payment method not found")
     if "gift_card" not in payment_method_id and payment_method_id != order["payment_history"][0]["payment_method_id"]:
         raise Refused("payment method should be either the original payment method or a gift card")
-    _check_items(order, item_ids, "some item not found")
+    _check_items(db, order, item_ids, "some item not found")
     order = db["orders"].edit(order_id)
     order["status"] = "return requested"
     order["return_items"] = sorted(item_ids)
@@ -333,7 +333,20 @@ def _is_short(method: Record, amount: float) -> bool:
     return bool(method["source"] == "gift_card" and method["balance"] < amount)
 
 
-def _check_items(order: Record, item_ids: list[str], complaint: str) -> None:
+def _still_paid(order: Record) -> list[Record]:
+    """What each payment method has paid and not got back."""
+    paid: dict[str, float] = {}
+    for entry in order["payment_history"]:
+        sign = 1 if entry["transaction_type"] == "payment" else -1
+        paid[entry["payment_method_id"]] = paid.get(entry["payment_method_id"], 0) + sign * entry["amount"]
+    return [
+        {"amount": round(amount, 2), "payment_method_id": method} for method, amount in paid.items() if amount >= 0.005
+    ]
+
+
+def _check_items(db: Session, order: Record, item_ids: list[str], complaint: str) -> None:
+    if db.corrected and not item_ids:
+        raise Refused("no items are named")
     ordered = [item["item_id"] for item in order["items"]]
     for item_id in item_ids:
         if item_ids.count(item_id) > ordered.count(item_id):
@@ -349,7 +362,7 @@ def _difference(db: Session, order: Record, item_ids: list[str], new_item_ids: l
         if new_item_id not in variants or not variants[new_item_id]["available"]:
             raise Refused(f"new item {new_item_id} not found or available")
         difference += variants[new_item_id]["price"] - item["price"]
-    return difference
+    return round(difference, 2) if db.corrected else difference
 
 
 def _address(address1: str, address2: str, city: str, state: str, country: str, zip: str) -> Record:
