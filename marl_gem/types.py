@@ -19,7 +19,7 @@ equal. Text may hold any Unicode, lone surrogates included.
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, TypeVar
+from typing import Any, Literal, NoReturn, NotRequired, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
@@ -215,9 +215,25 @@ def from_json(line: str, kind: type[Record]) -> Record:
         RecordError: if the line is not JSON or does not fit `kind`; the message names the field.
     """
     try:
-        return msgspec.convert(json.loads(line), kind)
-    except (ValueError, msgspec.ValidationError, RecursionError) as error:
+        return msgspec.convert(read_json(line), kind)
+    except (ValueError, msgspec.ValidationError) as error:
         raise RecordError(f"not a {kind.__name__}: {error}") from error
+
+
+def read_json(text: str) -> Any:
+    """What a text of JSON holds.
+
+    Raises:
+        ValueError: it is no JSON, or holds NaN or infinities, or more levels than Python can take.
+    """
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no JSON")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _check_record(record: msgspec.Struct) -> None:

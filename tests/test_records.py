@@ -164,3 +164,12 @@ def test_turns_of() -> None:
     episode = Episode("1", "s", 0, turns, {}, "terminated")
     assert [turn.observation for turn in episode.turns_of("b")] == ["1", "2"]
     assert isinstance(episode, msgspec.Struct) and episode.turns_of("c") == []
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_json_is_not_read(constant: str) -> None:
+    line = to_json(Turn("a", "Well?", Response("yes"), reward=0.5)).replace("0.5", constant)
+    with pytest.raises(RecordError, match=f"not a Turn: {constant} is no JSON"):
+        from_json(line, Turn)
+    with pytest.raises(RecordError, match="nested too deeply"):
+        from_json("[" * 100_000, Turn)

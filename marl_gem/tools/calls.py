@@ -8,9 +8,9 @@ the Hermes and Qwen chat templates.
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from marl_gem.types import ToolCall
+from marl_gem.types import ToolCall, read_json
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
@@ -55,22 +55,6 @@ def write_call(name: str, arguments: dict[str, Any] | str) -> str:
     call = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {written or "{}"}}}'
     call = call.replace("</", "<\\/")  # the same JSON, and no closing tag within it
     return OPEN + call + CLOSE
-
-
-def read_json(text: str) -> Any:
-    """What this JSON holds.
-
-    Raises:
-        ValueError: it is no JSON, or holds NaN, infinities, or more levels than Python can take.
-    """
-
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no JSON")
-
-    try:
-        return json.loads(text, parse_constant=refuse)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def _read_call(text: str) -> ToolCall | BrokenCall:
