@@ -114,7 +114,7 @@ def test_a_reward_that_is_not_finite_is_refused(reward: float) -> None:
         ("", "Expecting value"),
         ("{", "Expecting property name"),
         ("[]", "Expected `object`, got `array`"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "nested too deeply"),
         ('{"agent":"a","observation":"o"}', "missing required field `response`"),
         ('{"agent":1,"observation":"o","response":{"text":"x"}}', r"\$\.agent"),
         ('{"agent":"a","observation":5,"response":{"text":"x"}}', r"\$\.observation"),
