@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +16,11 @@ pytest.importorskip("transformers")
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from marl_gem import Response, Role  # noqa: E402
+from marl_gem import Response, Role, ToolSpec  # noqa: E402
 from marl_gem.agents import LLMPolicy  # noqa: E402
-from marl_gem.errors import LLMError  # noqa: E402
+from marl_gem.errors import ContextTooLong, LLMError  # noqa: E402
 from marl_gem.llm import Sampling  # noqa: E402
-from marl_gem.llm.transformers import TransformersLLM  # noqa: E402
+from marl_gem.llm.transformers import TransformersLLM, load  # noqa: E402
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer  # noqa: E402
 from marl_gem.views import chat  # noqa: E402
 
@@ -297,3 +300,104 @@ def test_control_tokens_in_a_text_are_only_text(llm: TransformersLLM) -> None:
         llm.tokenizer.convert_tokens_to_ids(f"<|{role}|>") for role in ("system", "user", "assistant")
     }
     assert sum(token in special for token in forged) == sum(token in special for token in honest)
+
+
+# What shapes an answer
+
+
+def test_top_p_draws_from_the_most_likely_tokens_alone(llm: TransformersLLM) -> None:
+    """Tokens and log-probabilities against a plain computation of the nucleus."""
+    top_p, sampling = 0.6, Sampling(max_tokens=6, temperature=0.8, top_p=0.6)
+    for response in ask(llm, *(("a b c", seed) for seed in range(20)), sampling=sampling):
+        ids = torch.tensor([response.prompt_ids + response.token_ids])
+        with torch.inference_mode():
+            logits = llm.model(input_ids=ids).logits[0, len(response.prompt_ids) - 1 : -1].double()
+        for row, token, logprob in zip(logits, response.token_ids, response.logprobs, strict=True):
+            likely = sorted(enumerate((row / 0.8).softmax(-1).tolist()), key=lambda pair: -pair[1])
+            kept, total = {}, 0.0
+            for place, probability in likely:
+                kept[place] = probability
+                total += probability
+                if total >= top_p:
+                    break
+            assert token in kept
+            assert logprob == pytest.approx(math.log(kept[token] / total), abs=1e-4)
+
+
+def test_requests_with_and_without_top_p_go_together(llm: TransformersLLM) -> None:
+    async def both() -> list[Response]:
+        return await asyncio.gather(
+            *(llm.complete(user("a"), Sampling(4, 1.0, top_p), 5) for top_p in (1.0, 0.3)),
+            llm.complete(user("a"), Sampling(4, 1.0), 5),
+        )
+
+    plain, narrow, alone = asyncio.run(both())
+    assert plain == alone
+    assert max(narrow.logprobs) > max(plain.logprobs)
+
+
+def test_an_answer_ends_before_a_stop_text(llm: TransformersLLM) -> None:
+    answers = ask(llm, *(("a", seed) for seed in range(20)))
+    seed, whole = next((seed, answer) for seed, answer in enumerate(answers) if len(answer.text) > 3)
+    stop = whole.text[2:3]
+    (cut,) = ask(llm, ("a", seed), sampling=Sampling(max_tokens=8, stop=("never", stop)))
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.finish_reason == "stop"
+    assert whole.token_ids[: len(cut.token_ids)] == cut.token_ids  # what was sampled is told whole
+    assert len(cut.logprobs) == len(cut.token_ids)
+
+
+def test_a_prompt_that_does_not_fit_is_told_as_such(llm: TransformersLLM) -> None:
+    with pytest.raises(ContextTooLong, match=r"a prompt of .* tokens does not fit tiny@0, which reads 96"):
+        ask(llm, ("a" * 200, 0))
+
+
+def test_a_conversation_that_grows_too_long_is_cut(llm: TransformersLLM) -> None:
+    async def talk() -> list[Response]:
+        agent = LLMPolicy(llm, chat, Sampling(max_tokens=4)).agent("a", Role("Play."), 0)
+        return [await agent.act("a b c d e f g h i, a b c d e f g h i " + str(turn), {}) for turn in range(12)]
+
+    responses = asyncio.run(talk())
+    assert responses[-1].cut > 0
+    assert all(len(response.prompt_ids) < CONTEXT for response in responses)
+
+
+def test_tools_are_told_as_the_template_tells_them() -> None:
+    tokenizer = copy.deepcopy(TOKENIZER)
+    tokenizer.chat_template = (
+        "{% for tool in tools or [] %}"
+        "[{{ tool.function.name }}: {{ tool.function.parameters.required[0] }}]{% endfor %}"
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    )
+    llm = TransformersLLM(tiny_model(tokenizer, width=32, context=CONTEXT), tokenizer)
+    tools = [ToolSpec("look", "Look.", {"type": "object", "required": ["id"]})]
+    asked: list[Any] = [{"role": "user", "content": "a"}, {"role": "tool", "name": "look", "content": "b <|end|>"}]
+    assert tokenizer.decode(llm.encode(asked, tools)) == "[look: id]<user>a<tool>b <|end|>"
+    assert tokenizer.eos_token_id not in llm.encode(asked, tools)
+    assert tokenizer.decode(llm.encode(asked)) == "<user>a<tool>b <|end|>"
+
+
+def test_a_template_that_refuses_a_role_says_so() -> None:
+    tokenizer = copy.deepcopy(TOKENIZER)
+    tokenizer.chat_template = "{{ raise_exception('no tools here') }}"
+    llm = TransformersLLM(tiny_model(tokenizer, width=32), tokenizer, name="tiny")
+    with pytest.raises(LLMError, match=r"chat template of tiny@0 refuses .*no tools here"):
+        ask(llm, ("a", 0))
+
+
+def test_a_picture_is_refused_with_what_helps(llm: TransformersLLM) -> None:
+    with pytest.raises(LLMError, match=r"reads text only, but an observation holds image; .*MapObservation"):
+        ask(llm, ([{"type": "text", "text": "a"}, {"type": "image", "url": "data:,"}], 0))
+
+
+def test_a_model_is_loaded_from_a_folder(llm: TransformersLLM, tmp_path: Path) -> None:
+    llm.model.save_pretrained(tmp_path / "tiny")
+    llm.tokenizer.save_pretrained(tmp_path / "tiny")
+    loaded = load(tmp_path / "tiny", device="cpu")
+    assert ask(loaded, ("a b", 3))[0].token_ids == ask(llm, ("a b", 3))[0].token_ids
+    assert loaded.name == "tiny@0"
+    (tmp_path / "tiny" / "config.json").write_text("{}")
+    with pytest.raises(LLMError, match="holds no model that transformers can load"):
+        load(tmp_path / "tiny")
+    with pytest.raises(LLMError, match="nowhere holds no model"):
+        load(tmp_path / "nowhere")

@@ -104,7 +104,7 @@ class SelfPlay:
             yield from imitate(
                 self.learner,
                 self.llm,
-                self.policy.view,
+                view(self.config.policy.view),
                 random_games(self.config),
                 roles(self.config),
                 steps=plan.steps,

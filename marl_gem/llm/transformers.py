@@ -7,18 +7,24 @@ was drawn with; an earlier answer goes into the next prompt as the very tokens t
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from marl_gem.errors import LLMError, MissingPackage
+import msgspec
+
+from marl_gem.errors import ContextTooLong, LLMError, MissingPackage
 from marl_gem.llm import Sampling
-from marl_gem.types import Message, Response, ToolSpec
+from marl_gem.llm.wire import split_reasoning
+from marl_gem.types import Message, Response, ToolSpec, to_json
 
 try:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from jinja2 import TemplateError
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 except ImportError as error:
     raise MissingPackage(error.name or "torch", "train", "a model in this process") from error
 
@@ -62,35 +68,37 @@ class TransformersLLM:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
     ) -> Response:
-        prompt = self.encode(messages)
+        prompt = self.encode(messages, tools)
         room = self._context() - len(prompt)
         if room < 1:
-            raise LLMError(
+            raise ContextTooLong(
                 f"a prompt of {len(prompt)} tokens does not fit {self.name}, which reads {self._context()}; "
                 "use a view that shows less history, or a model with a longer context"
             )
         loop = asyncio.get_running_loop()
-        request = _Request(prompt, min(sampling.max_tokens, room), sampling.temperature, seed, loop.create_future())
+        sampling = msgspec.structs.replace(sampling, max_tokens=min(sampling.max_tokens, room))
+        request = _Request(prompt, sampling, seed, loop.create_future())
         self._waiting.append(request)
         if len(self._waiting) == 1:
             loop.call_soon(self._answer_when_quiet, 0)
         return await request.answer
 
-    def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The tokens of a prompt.
+    def encode(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[int, ...]:
+        """The tokens of a prompt; tools are told as the chat template tells them.
 
-        Answers that carry their tokens keep them. What stands in a message is text and nothing else: the
-        name of a control token in it does not become one, so that nobody can speak in another's role.
+        Answers that carry their tokens keep them, reasoning included. What stands in a message is text and
+        nothing else: the name of a control token in it does not become one, so that nobody can speak in
+        another's role.
 
         Raises:
             LLMError: the chat template does not show every message once, in order.
         """
-        pieces = self._render(tuple(message["role"] for message in messages)).split(_MARK)
+        pieces = self._render(tuple(message["role"] for message in messages), tuple(map(to_json, tools))).split(_MARK)
         if len(pieces) != len(messages) + 1:
             raise LLMError(f"the chat template of {self.name} leaves out or repeats messages; use another tokenizer")
         ids = list(self._encode_piece(pieces[0], False))
         for message, piece in zip(messages, pieces[1:], strict=True):
-            content = message.get("token_ids") or self._encode_piece(_text(message["content"]), True)
+            content = message.get("token_ids") or self._encode_piece(_said(message), True)
             ids += content
             if content and content[-1] == self._end:
                 piece = piece.removeprefix(self._end_text)
@@ -139,7 +147,7 @@ class TransformersLLM:
             attention_mask=mask,
             position_ids=(mask.cumsum(1) - 1).clamp(min=0),
             logits_to_keep=1,
-            use_cache=any(request.max_tokens > 1 for request in batch),
+            use_cache=any(request.sampling.max_tokens > 1 for request in batch),
         )
         rows = torch.tensor([places[request.prompt] for request in batch], device=ids.device)
         logits, mask = output.logits[rows, -1], mask[rows]
@@ -149,7 +157,7 @@ class TransformersLLM:
             cache.batch_select_indices(rows)
         while True:
             tokens, logprobs = _sample(
-                logits, [batch[i].temperature for i in live], [drafts[i].rng.random() for i in live]
+                logits, [batch[i].sampling for i in live], [drafts[i].rng.random() for i in live]
             )
             for i, token, logprob in zip(live, tokens, logprobs, strict=True):
                 drafts[i].tokens.append(token)
@@ -157,7 +165,9 @@ class TransformersLLM:
             going = [
                 place
                 for place, i in enumerate(live)
-                if drafts[i].tokens[-1] != self._end and len(drafts[i].tokens) < batch[i].max_tokens
+                if drafts[i].tokens[-1] != self._end
+                and len(drafts[i].tokens) < batch[i].sampling.max_tokens
+                and not (batch[i].sampling.stop and self._stopped(drafts[i], batch[i].sampling.stop))
             ]
             if not going:
                 break
@@ -178,15 +188,27 @@ class TransformersLLM:
 
     def _response(self, request: _Request, draft: _Draft) -> Response:
         tokens = tuple(draft.tokens)
+        reasoning, text = split_reasoning(self._decode(tokens))
+        stopped = self._stopped(draft, request.sampling.stop)
+        if stopped:
+            text = text[: min(place for stop in request.sampling.stop if (place := text.find(stop)) >= 0)]
         return Response(
-            text=self._decode(tokens),
+            text=text,
+            reasoning=reasoning,
             prompt_ids=request.prompt,
             token_ids=tokens,
             logprobs=tuple(draft.logprobs),
-            finish_reason="stop" if tokens[-1] == self._end else "length",
+            finish_reason="stop" if stopped or tokens[-1] == self._end else "length",
             version=self.version,
             usage={"prompt_tokens": len(request.prompt), "completion_tokens": len(tokens)},
         )
+
+    def _stopped(self, draft: _Draft, stop: Sequence[str]) -> bool:
+        """Whether what was said so far, reasoning left out, holds one of these texts."""
+        if not stop:
+            return False
+        _, text = split_reasoning(str(self.tokenizer.decode(draft.tokens, skip_special_tokens=True)))
+        return any(end in text for end in stop)
 
     def _pad_left(self, prompts: Sequence[tuple[int, ...]]) -> tuple[torch.Tensor, torch.Tensor]:
         width = max(map(len, prompts))
@@ -198,10 +220,18 @@ class TransformersLLM:
     def _context(self) -> int:
         return int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
 
-    def _render_messages(self, roles: tuple[str, ...]) -> str:
+    def _render_messages(self, roles: tuple[str, ...], tools: tuple[str, ...]) -> str:
         """The chat template around these roles' messages, with a mark where each message stands."""
         chat = [{"role": role, "content": _MARK} for role in roles]
-        return str(self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        functions = [{"type": "function", "function": json.loads(tool)} for tool in tools] or None
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(chat, tools=functions, tokenize=False, add_generation_prompt=True)
+            )
+        except TemplateError as error:
+            raise LLMError(
+                f"the chat template of {self.name} refuses messages of the roles {roles}: {error}"
+            ) from error
 
     def _encode_text(self, text: str, plain: bool) -> tuple[int, ...]:
         """Tokens of a text; if it is plain, the names of control tokens in it are only text."""
@@ -214,8 +244,7 @@ class TransformersLLM:
 
 class _Request(NamedTuple):
     prompt: tuple[int, ...]
-    max_tokens: int
-    temperature: float
+    sampling: Sampling
     seed: int
     answer: asyncio.Future[Response]
 
@@ -230,16 +259,18 @@ class _Draft:
 
 
 def _sample(
-    logits: torch.Tensor, temperatures: Sequence[float], draws: Sequence[float]
+    logits: torch.Tensor, samplings: Sequence[Sampling], draws: Sequence[float]
 ) -> tuple[list[int], list[float]]:
     """One token a row by inverse transform sampling, so that a row's token depends on its own draw alone.
 
     Returns the tokens and the log-probabilities they were drawn with; at temperature 0 the most likely
-    token is certain, and its log-probability 0.
+    token is certain, and its log-probability 0. With `top_p` they are those among the tokens that are left.
     """
-    scale = torch.tensor(temperatures, dtype=torch.float64, device=logits.device).unsqueeze(1)
+    scale = torch.tensor([s.temperature for s in samplings], dtype=torch.float64, device=logits.device).unsqueeze(1)
     greedy = scale == 0
     logprobs = torch.log_softmax(logits.double() / scale.masked_fill(greedy, 1.0), dim=-1)
+    if any(sampling.top_p < 1 for sampling in samplings):
+        logprobs = _nucleus(logprobs, [sampling.top_p for sampling in samplings])
     cumulative = logprobs.exp().cumsum(-1)
     draw = torch.tensor(draws, dtype=torch.float64, device=logits.device).unsqueeze(1)
     tokens = torch.searchsorted(cumulative, draw * cumulative[:, -1:], right=True).clamp(max=logits.shape[-1] - 1)
@@ -248,9 +279,62 @@ def _sample(
     return tokens.squeeze(1).tolist(), chosen.squeeze(1).tolist()
 
 
+def _nucleus(logprobs: torch.Tensor, top_p: Sequence[float]) -> torch.Tensor:
+    """Only the most likely tokens that together have the probability `top_p`, the one that reaches it included.
+
+    Source: Holtzman et al. (arXiv 1904.09751).
+    """
+    most = torch.tensor(top_p, dtype=torch.float64, device=logprobs.device).unsqueeze(1)
+    ordered, places = logprobs.sort(dim=-1, descending=True, stable=True)
+    before = ordered.exp().cumsum(-1) - ordered.exp()
+    out = (before >= most) & (most < 1)
+    out[:, 0] = False
+    kept = logprobs.masked_fill(torch.zeros_like(out).scatter(1, places, out), -torch.inf)
+    return torch.log_softmax(kept, dim=-1)
+
+
+def _said(message: Message) -> str:
+    """A message as text, with what it keeps of its reasoning at its head."""
+    text = _text(message["content"])
+    return f"<think>\n{message['reasoning']}\n</think>\n\n{text}" if message.get("reasoning") else text
+
+
 def _text(content: str | list[dict[str, Any]]) -> str:
     if isinstance(content, str):
         return content
-    if any(part.get("type") != "text" for part in content):
-        raise LLMError("this back end reads text only, but an observation holds other parts; use another back end")
+    kinds = sorted({str(part.get("type")) for part in content} - {"text", "tool_result"})
+    if kinds:
+        raise LLMError(
+            f"a model in this process reads text only, but an observation holds {', '.join(kinds)}; use a server's "
+            "model, or a wrapper that puts it in words (marl_gem.wrappers.MapObservation)"
+        )
     return "\n".join(part["text"] for part in content)
+
+
+def load(
+    folder: str | Path, *, name: str | None = None, device: str | None = None, max_batch: int = 1024
+) -> TransformersLLM:
+    """A model from a folder in the layout of transformers; nothing is fetched from anywhere.
+
+    Args:
+        folder: holds the weights, the configuration and the tokenizer with its chat template.
+        name: goes into records; by default the folder's.
+        device: by default "cuda" or "mps" where there is one, else "cpu".
+        max_batch: the greatest number of requests in one forward pass.
+
+    Weights are bfloat16 on a GPU that computes with it and float32 elsewhere.
+
+    Raises:
+        LLMError: the folder holds no such model, or its tokenizer has no chat template.
+    """
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    half = device.startswith("cuda") and torch.cuda.is_bf16_supported()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.bfloat16 if half else torch.float32, local_files_only=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise LLMError(f"{folder} holds no model that transformers can load: {error}") from error
+    return TransformersLLM(model.to(device), tokenizer, name=name or Path(folder).name, max_batch=max_batch)

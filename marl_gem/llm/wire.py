@@ -1,0 +1,388 @@
+"""The chat-completions API of OpenAI, as vLLM, SGLang, llama.cpp and many services speak it.
+
+From our records to its JSON and back; nothing here touches the network.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import re
+import time
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from marl_gem.errors import LLMError
+from marl_gem.llm import Sampling
+from marl_gem.tools.calls import read_calls, write_call
+from marl_gem.types import ContentPart, Message, Response, ToolCall, ToolSpec, read_json
+
+# What we ask
+
+
+def write_request(
+    model: str,
+    messages: Sequence[Message],
+    sampling: Sampling,
+    seed: int,
+    tools: Sequence[ToolSpec],
+    *,
+    tokens: bool,
+    logprobs: bool,
+    refused: Collection[str] = (),
+    extra_body: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The body of a request.
+
+    `sampling` is all that shapes the distribution: what servers would take from a model's own generation
+    settings (top_k and the like) is turned off. `tokens` and `logprobs` ask for the tokens' ids and
+    log-probabilities. What stands in `refused`, as `refusals` gives it, is left out or put in other words.
+    `extra_body` is added last and wins.
+
+    Raises:
+        LLMError: a message holds what a chat API has no form for.
+    """
+    limit = "max_completion_tokens" if "max_tokens" in refused else "max_tokens"
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": write_messages(messages, native=bool(tools)),
+        limit: sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "seed": seed & 0x7FFF_FFFF,  # llama.cpp takes 32 bits, and the highest number there means any
+        "top_k": -1,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+    }
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if tools:
+        body["tools"] = [_write_tool(tool) for tool in tools]
+        if "tool_choice" in refused:
+            body["tool_choice"] = "none"
+    if tokens:
+        body["return_token_ids"] = True
+    if logprobs:
+        body["logprobs"] = True
+    for name in DISPENSABLE:
+        if name in refused:
+            body.pop(name, None)
+    return body | dict(extra_body or {})
+
+
+DISPENSABLE = ("return_token_ids", "logprobs", "top_k", "min_p", "repetition_penalty", "seed")
+"""Fields that a server may refuse: there is an answer without them."""
+
+BEYOND_OPENAI = frozenset({"return_token_ids", "logprobs", "top_k", "min_p", "repetition_penalty"})
+"""What OpenAI's own API does not know, and log-probabilities, which are of no use without the ids of tokens."""
+
+_REFUSALS = {
+    **{name: re.compile(rf"\b{name}\b") for name in DISPENSABLE},
+    "max_tokens": re.compile("max_completion_tokens"),  # OpenAI's newer models name what they want instead
+    "tool_choice": re.compile("tool.choice|tool-call-parser"),  # vLLM without a parser of calls: we read them in text
+}
+
+
+def refusals(error: str, body: Mapping[str, Any]) -> set[str]:
+    """The parts of a request that this error's text refuses, of those that can be done without."""
+    asked = {*body, "tool_choice"} if "tools" in body and "tool_choice" not in body else set(body)
+    return {name for name, pattern in _REFUSALS.items() if name in asked and pattern.search(error)}
+
+
+def write_json(body: object) -> bytes:
+    """JSON in UTF-8. Lone surrogates, which UTF-8 has no form for, become question marks."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def write_messages(messages: Sequence[Message], *, native: bool) -> list[dict[str, Any]]:
+    """Our messages as the API's.
+
+    With `native`, calls in an assistant's text become calls of the API, if every one can be read and has its
+    answer, which the API insists on. Other calls stay in the text, and their answers are told by the user, in
+    the tags that Hermes and Qwen templates put around them. What a message keeps of its reasoning stands at its
+    head, as the model wrote it.
+    """
+    written: list[dict[str, Any]] = []
+    unanswered: deque[str] = deque()
+    count = 0
+    for place, message in enumerate(messages):
+        role, content = message["role"], message["content"]
+        if role == "assistant":
+            text = _text(content)
+            said, calls = _native_calls(text, messages, place) if native else (text, [])
+            reasoning = f"<think>\n{message['reasoning']}\n</think>\n\n" if message.get("reasoning") else ""
+            line: dict[str, Any] = {"role": role, "content": reasoning + said}
+            if calls:
+                ids = [f"call{number:05}" for number in range(count, count + len(calls))]  # Mistral wants 9 characters
+                line["tool_calls"] = [_write_call(id, call) for id, call in zip(ids, calls, strict=True)]
+                unanswered.extend(ids)
+                count += len(calls)
+            written.append(line)
+        elif role == "tool" and unanswered:
+            written.append({"role": role, "tool_call_id": unanswered.popleft(), "content": _text(content)})
+        elif role == "tool":
+            answer = f"<tool_response>\n{_text(content)}\n</tool_response>"
+            if place and messages[place - 1]["role"] == "tool":  # templates may insist that roles alternate
+                written[-1]["content"] += "\n" + answer
+            else:
+                written.append({"role": "user", "content": answer})
+        else:
+            written.append({"role": role, "content": _content(content)})
+    return written
+
+
+def _native_calls(text: str, messages: Sequence[Message], place: int) -> tuple[str, list[ToolCall]]:
+    """What is said and the calls, or the whole text and none if they cannot be told apart from it."""
+    said, found = read_calls(text)
+    calls = [call for call in found if isinstance(call, ToolCall)]
+    answers = 0
+    while place + answers + 1 < len(messages) and messages[place + answers + 1]["role"] == "tool":
+        answers += 1
+    return (said, calls) if len(calls) == len(found) == answers else (text, [])
+
+
+def _write_call(id: str, call: ToolCall) -> dict[str, Any]:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return {"id": id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _write_tool(tool: ToolSpec) -> dict[str, Any]:
+    parameters = tool.parameters or {"type": "object", "properties": {}}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
+    }
+
+
+def _content(content: str | list[ContentPart]) -> str | list[dict[str, Any]]:
+    if isinstance(content, str) or all(part.get("type") != "image" for part in content):
+        return _text(content)
+    return [_write_part(part) for part in content]
+
+
+def _write_part(part: ContentPart) -> dict[str, Any]:
+    if part.get("type") == "image":
+        return {"type": "image_url", "image_url": {"url": part["url"]}}
+    return {"type": "text", "text": _text([part])}
+
+
+def _text(content: str | list[ContentPart]) -> str:
+    if isinstance(content, str):
+        return content
+    for part in content:
+        if part.get("type") not in ("text", "tool_result"):
+            raise LLMError(
+                f"a chat API has no form for a part of the type {part.get('type')!r} here: "
+                "users may send text and images, all others text"
+            )
+    return "\n".join(part["text"] for part in content)
+
+
+# What is answered
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Token(msgspec.Struct):
+    logprob: float
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Token] | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+    token_ids: list[Count] | None = None
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: Count = 0
+    completion_tokens: Count | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class Reply(msgspec.Struct):
+    """A chat completion, as far as it matters here. `token_ids` and `prompt_token_ids` are vLLM's."""
+
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    prompt_token_ids: list[Count] | None = None
+
+
+_read_reply = msgspec.json.Decoder(Reply).decode
+
+
+def read_reply(body: bytes) -> Reply:
+    """What a body says.
+
+    Raises:
+        ValueError: it is no chat completion, and why.
+    """
+    try:
+        reply = _read_reply(body)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"it is no chat completion: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        reply = _read_odd_reply(body)
+    if not reply.choices:
+        raise ValueError("it holds no choices")
+    return reply
+
+
+def _read_odd_reply(body: bytes) -> Reply:
+    """Python's own reader takes lone surrogates, and says best what is wrong."""
+    try:
+        return msgspec.convert(read_json(body.decode("utf-8", "replace")), Reply)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"it is no chat completion: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+
+
+def read_response(
+    reply: Reply, *, version: int = 0, seconds: float = 0.0, price: tuple[float, float] | None = None
+) -> Response:
+    """A reply as a response: native calls written into the text, reasoning apart, tokens as they were sampled.
+
+    Args:
+        price: US dollars for a million tokens read and written.
+
+    Raises:
+        ValueError: the reply contradicts itself, and how.
+    """
+    choice = reply.choices[0]
+    message = choice.message
+    text = message.content or message.refusal or ""
+    reasoning = message.reasoning_content or message.reasoning or ""
+    if reasoning:
+        text = text.lstrip()
+    else:
+        reasoning, text = split_reasoning(text)
+    if message.tool_calls:
+        calls = [write_call(call.function.name, call.function.arguments or "") for call in message.tool_calls]
+        text = "\n".join([text.strip(), *calls] if text.strip() else calls)
+    if choice.finish_reason in ("abort", "error"):
+        raise ValueError(f"the server broke the answer off (finish_reason {choice.finish_reason!r})")
+    token_ids = tuple(choice.token_ids or ())
+    logprobs: tuple[float, ...] = ()
+    if token_ids and choice.logprobs and choice.logprobs.content:
+        logprobs = tuple([token.logprob for token in choice.logprobs.content])
+        if len(logprobs) != len(token_ids):
+            raise ValueError(f"it holds {len(token_ids)} ids of tokens, but {len(logprobs)} log-probabilities")
+    usage, cost = _usage(reply.usage), None
+    if usage and price:
+        cost = (usage["prompt_tokens"] * price[0] + usage["completion_tokens"] * price[1]) / 1e6
+    return Response(
+        text=text,
+        prompt_ids=tuple(reply.prompt_token_ids or ()),
+        token_ids=token_ids,
+        logprobs=logprobs,
+        finish_reason=choice.finish_reason or ("tool_calls" if message.tool_calls else "stop"),
+        version=version,
+        usage=usage,
+        reasoning=reasoning,
+        cost=cost,
+        seconds=round(seconds, 6),
+    )
+
+
+def split_reasoning(text: str) -> tuple[str, str]:
+    """The reasoning at the head of a text, and what follows it.
+
+    Reasoning that never ends, because the tokens ran out, leaves nothing to follow.
+    """
+    head = text.lstrip()
+    if not head.startswith("<think>"):
+        return "", text
+    reasoning, _, said = head.removeprefix("<think>").partition("</think>")
+    return reasoning.strip(), said.lstrip()
+
+
+def _usage(told: _Usage | None) -> dict[str, int]:
+    """Tokens read and written; `cached_tokens` are some of those read."""
+    if told is None:
+        return {}
+    usage = {"prompt_tokens": told.prompt_tokens, "completion_tokens": told.completion_tokens or 0}
+    if told.prompt_tokens_details and told.prompt_tokens_details.cached_tokens is not None:
+        usage["cached_tokens"] = told.prompt_tokens_details.cached_tokens
+    return usage
+
+
+# What is refused
+
+_OVERFLOW = re.compile(
+    r"context_length_exceeded|context_window_exceeded|exceed_context_size|maximum context length|prompt is too long"
+    r"|(context|maximum model) (length|size|window)[^\n]{0,200}exceed"
+    r"|(exceed|longer than)[^\n]{0,200}(context|maximum model) (length|size|window)"
+    r"|max_tokens must be at least 1, got (0|-)",  # vLLM: the prompt fills the context, and leaves no room to answer
+    re.IGNORECASE,
+)
+"""How OpenAI, vLLM, SGLang, llama.cpp and others say that a prompt does not fit."""
+
+
+def is_overflow(error: str) -> bool:
+    """Whether an error's text says that the prompt does not fit the model."""
+    return bool(_OVERFLOW.search(error[:4096]))
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds to wait that a server asks for, as a number or as a date."""
+    told = headers.get("Retry-After", "").strip()
+    try:
+        seconds = float(told)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(told).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+class _Card(msgspec.Struct):
+    id: str
+    parent: str | None = None
+
+
+class _Cards(msgspec.Struct):
+    data: list[_Card]
+
+
+def read_models(body: bytes, adapters: bool) -> list[str]:
+    """The names of the models that a server lists, with or without those of their adapters.
+
+    Raises:
+        ValueError: the body is no such list.
+    """
+    cards = msgspec.json.decode(body, type=_Cards).data
+    return [card.id for card in cards if adapters or card.parent is None]
