@@ -344,11 +344,16 @@ class _Record:
         """The name of a limit that the episode has come to, if it has."""
         if limits.turns is not None and len(self._turns) >= limits.turns:
             return "turns"
-        if limits.tokens is not None and sum(self._usage().values()) >= limits.tokens:
+        if limits.tokens is not None and self._tokens() >= limits.tokens:
             return "tokens"
         if limits.cost is not None and sum(turn.response.cost or 0.0 for turn in self._turns) >= limits.cost:
             return "cost"
         return ""
+
+    def _tokens(self) -> int:
+        """Tokens read and written; what else a usage may count is some of these."""
+        usage = self._usage()
+        return usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
 
     def _usage(self) -> dict[str, int]:
         return dict(sum((Counter(turn.response.usage) for turn in self._turns), Counter()))
