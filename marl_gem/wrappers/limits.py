@@ -1,0 +1,56 @@
+"""An end to every episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from marl_gem.env import MultiAgentEnv, Step
+from marl_gem.errors import ConfigError
+from marl_gem.types import Facts
+from marl_gem.wrappers.base import Wrapper
+
+
+class TimeLimit(Wrapper):
+    """After `max_steps` steps whoever is left is truncated; whoever joins in the last of them never acts.
+
+    Steps are counted as `env.steps` counts them where the wrapper stands. A limit that the env has itself
+    holds too. That returns sum to zero is not declared any more: an episode may end halfway.
+    """
+
+    changes = frozenset({"ending"})
+
+    def __init__(self, env: MultiAgentEnv, max_steps: int) -> None:
+        if not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 1:
+            raise ConfigError(f"TimeLimit: max_steps is a whole number of steps from 1 up, not {max_steps!r}")
+        super().__init__(env)
+        self._limit: int | None = max_steps
+
+    def _get_max_steps(self) -> int | None:
+        limits = [limit for limit in (self._limit, self.env.max_steps) if limit is not None]
+        return min(limits, default=None)
+
+    def _set_max_steps(self, max_steps: int | None) -> None:
+        self._limit = max_steps
+
+    max_steps: Any = property(_get_max_steps, _set_max_steps)
+
+    @property
+    def facts(self) -> Facts:  # type: ignore[override]
+        return msgspec.structs.replace(self.env.facts, zero_sum=None)
+
+    def step(self, actions: Mapping[str, str]) -> Step:
+        observations, rewards, terminations, truncations, infos = super().step(actions)
+        if self._limit is not None and self.steps >= self._limit and self.agents:
+            observations = {}
+            for agent in [agent for agent in rewards if agent in self.agents]:
+                truncations[agent] = True
+                infos[agent].pop("legal_actions", None)
+                try:
+                    infos[agent]["final_observation"] = self.env.observe(agent)
+                except Exception as error:
+                    self._fault("observe", error)
+            self._state = "over"
+        return observations, rewards, terminations, truncations, infos

@@ -1,0 +1,76 @@
+"""What agents are shown, changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
+from marl_gem.errors import ConfigError
+from marl_gem.types import Observation
+from marl_gem.wrappers.base import Wrapper
+
+
+class ObservationWrapper(Wrapper):
+    """Changes observations, one by one, the final ones too. Define `observation`."""
+
+    changes = frozenset({"observations"})
+
+    def observation(self, agent: str, observation: Observation) -> Observation:
+        """What `agent` is shown instead of `observation`. Pure, and leaves what it is given as it is."""
+        raise NotImplementedError(f"{type(self).__name__} must define observation(agent, observation)")
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
+        observations, infos = super().reset(seed=seed, options=options)
+        return self._show(observations, infos), infos
+
+    def step(self, actions: Mapping[str, str]) -> Step:
+        observations, rewards, terminations, truncations, infos = super().step(actions)
+        return self._show(observations, infos), rewards, terminations, truncations, infos
+
+    def observe(self, agent: str) -> Observation:
+        return self.observation(agent, self.env.observe(agent))
+
+    def _show(self, observations: Observations, infos: Infos) -> Observations:
+        try:
+            for agent, info in infos.items():
+                if "final_observation" in info:
+                    info["final_observation"] = self.observation(agent, info["final_observation"])
+            return {agent: self.observation(agent, observation) for agent, observation in observations.items()}
+        except Exception as error:
+            self._fault("observation", error)
+
+
+class MapObservation(ObservationWrapper):
+    """Puts a function's text in place of each text that agents observe.
+
+    Of a list of content parts the text parts are changed; pictures and results of tools stay.
+
+    Args:
+        function: from text to text; pure.
+        agents: whose observations are changed, one agent or several; by default everybody's.
+    """
+
+    def __init__(
+        self, env: MultiAgentEnv, function: Callable[[str], str], agents: str | Iterable[str] | None = None
+    ) -> None:
+        super().__init__(env)
+        if not callable(function):
+            raise ConfigError(f"MapObservation takes a function from text to text, not {function!r}")
+        self._function = function
+        self._agents = None if agents is None else {agents} if isinstance(agents, str) else set(agents)
+
+    def observation(self, agent: str, observation: Observation) -> Observation:
+        if self._agents is not None and agent not in self._agents:
+            return observation
+        if isinstance(observation, str):
+            return self._map(observation)
+        return [
+            {**part, "text": self._map(part["text"])} if part.get("type") == "text" else part for part in observation
+        ]
+
+    def _map(self, text: str) -> str:
+        mapped = self._function(text)
+        if not isinstance(mapped, str):
+            raise TypeError(f"the function must give text, not {mapped!r}")
+        return mapped

@@ -1,0 +1,170 @@
+"""The action within a longer answer: a model may think aloud, and the env is given what it came to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
+from marl_gem.errors import ConfigError
+from marl_gem.wrappers.base import Wrapper
+
+
+class Parser(NamedTuple):
+    """How an action stands in a text.
+
+    `find` gives the action, or None if there is none; it must take any text. `write` writes an action so that
+    `find` finds it.
+    """
+
+    find: Callable[[str], str | None]
+    write: Callable[[str], str] = str
+
+
+def boxed() -> Parser:
+    r"""The action stands in `\boxed{...}`, as mathematical models write their answers.
+
+    The last box counts that is closed. Braces within it may nest; `\{` and `\}` are text.
+    """
+    return Parser(_find_boxed, lambda action: f"\\boxed{{{action}}}")
+
+
+def tagged(name: str = "answer") -> Parser:
+    """The action stands between `<answer>` and `</answer>`, or other tags; the last pair counts."""
+    tags = re.compile(rf"<(/?){re.escape(name)}\s*>", re.IGNORECASE)
+
+    def find(text: str) -> str | None:
+        found, start = None, -1
+        for tag in tags.finditer(text):
+            if not tag[1]:
+                start = tag.end()
+            elif start >= 0:
+                found, start = text[start : tag.start()].strip(), -1
+        return found
+
+    return Parser(find, lambda action: f"<{name}>{action}</{name}>")
+
+
+def matching(pattern: str) -> Parser:
+    """The action is what the first group of a regular expression matches, or all of it if it has no group.
+
+    The last match counts.
+
+    Raises:
+        ConfigError: the expression is none.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"matching({pattern!r}) is no regular expression: {error}") from error
+    group = min(expression.groups, 1)
+
+    def find(text: str) -> str | None:
+        found = None
+        for match in expression.finditer(text):
+            found = match[group] if match[group] is not None else found
+        return found
+
+    return Parser(find)
+
+
+Otherwise: TypeAlias = Literal["unchanged", "empty"]
+
+
+class ParseAction(Wrapper):
+    r"""Gives the env what a parser finds in an action.
+
+        env = ParseAction(env, boxed())
+        env.step({"player_0": r"Let me think. The middle is free: \boxed{[4]}"})  # the env is given "[4]"
+
+    `infos[agent]["parsed"]` tells what was found, and is None if nothing was. Legal actions are listed as they
+    have to be written now; those that no text can give are left out.
+
+    Args:
+        parser: `boxed()`, `tagged("answer")`, `matching(r"...")`, a `Parser`, or any function that gives the
+            action in a text, or None if there is none.
+        otherwise: what the env is given where nothing is found: the text "unchanged", or an "empty" one.
+    """
+
+    changes = frozenset({"actions"})
+
+    def __init__(
+        self, env: MultiAgentEnv, parser: Parser | Callable[[str], str | None], otherwise: Otherwise = "unchanged"
+    ) -> None:
+        super().__init__(env)
+        if otherwise not in get_args(Otherwise):
+            raise ConfigError(f"ParseAction: otherwise is one of {get_args(Otherwise)}, not {otherwise!r}")
+        if not isinstance(parser, Parser) and not callable(parser):
+            raise ConfigError(f"ParseAction: a parser is a function from text to text or None, not {parser!r}")
+        self._find, self._write = parser if isinstance(parser, Parser) else Parser(parser)
+        self._otherwise = otherwise
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
+        observations, infos = super().reset(seed=seed, options=options)
+        self._rewrite_legal_actions(infos)
+        return observations, infos
+
+    def step(self, actions: Mapping[str, str]) -> Step:
+        if not self.acting:
+            return super().step(actions)  # which says why nobody acts
+        self.check_actions(actions)
+        found = {agent: self._parse(text) for agent, text in actions.items()}
+        step = super().step({agent: self._instead(text, found[agent]) for agent, text in actions.items()})
+        infos = step[-1]
+        for agent in actions:
+            infos[agent]["parsed"] = found[agent]
+        self._rewrite_legal_actions(infos)
+        return step
+
+    def legal_actions(self, agent: str) -> Sequence[str] | None:
+        legal = self.env.legal_actions(agent)
+        return None if legal is None else self._written(legal)
+
+    def _parse(self, text: str) -> str | None:
+        try:
+            found = self._find(text)
+            if found is not None and not isinstance(found, str):
+                raise TypeError(f"a parser gives text or None, not {found!r}")
+        except Exception as error:
+            self._fault("parser", error)
+        return found
+
+    def _instead(self, text: str, found: str | None) -> str:
+        """What the env is given."""
+        if found is not None:
+            return found
+        return text if self._otherwise == "unchanged" else ""
+
+    def _written(self, legal: Sequence[str]) -> list[str] | None:
+        """For each legal action a text from which the env is given it."""
+        texts = []
+        for action in legal:
+            ways = (self._write(action), action)
+            texts += [text for text in ways if self._instead(text, self._parse(text)) == action][:1]
+        return texts or None
+
+    def _rewrite_legal_actions(self, infos: Infos) -> None:
+        for info in infos.values():
+            if "legal_actions" in info and (texts := self._written(info.pop("legal_actions"))):
+                info["legal_actions"] = texts
+
+
+_BRACES = re.compile(r"\\boxed\s*\{|\\?[{}]")
+
+
+def _find_boxed(text: str) -> str | None:
+    if "\\boxed" not in text:
+        return None
+    open_braces: list[int] = []  # where what each of them holds begins, or -1 if it is no box
+    start = end = -1
+    for brace in _BRACES.finditer(text):
+        if brace[0] == "}":
+            begun = open_braces.pop() if open_braces else -1
+            if begun > start:
+                start, end = begun, brace.start()
+        elif brace[0] == "{":
+            open_braces.append(-1)
+        elif len(brace[0]) > 2:  # neither \{ nor \}
+            open_braces.append(brace.end())
+    return text[start:end].strip() if start >= 0 else None
