@@ -19,8 +19,8 @@ LAYERS = [
     {"llm"},
     {"env"},
     {"agents", "wrappers", "convert", "vector"},
-    {"rollout", "registry", "testing"},
-    {"evaluate"},
+    {"rollout", "registry", "replay", "testing"},
+    {"evaluate", "evaluation", "export", "viewer"},
     {"scenarios", "trainers"},
     {"seats", "cli"},
 ]
@@ -29,11 +29,7 @@ LAYERS = [
 LAYER = {part: number for number, layer in enumerate(LAYERS) for part in layer}
 FILES = [
     *(ROOT / "marl_gem").glob("*.py"),
-    *(
-        path
-        for folder in ("llm", "cli", "tools", "convert", "wrappers", "testing")
-        for path in (ROOT / "marl_gem" / folder).rglob("*.py")
-    ),
+    *(path for folder in (ROOT / "marl_gem").iterdir() if not folder.is_symlink() for path in folder.rglob("*.py")),
     *(path for folder in ("selectors", "scenarios", "trainers") for path in (ROOT / folder).rglob("*.py")),
 ]
 
