@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 import warnings
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -19,8 +18,9 @@ from typing import Any, TypeAlias, TypeVar
 from marl_gem.agents import Agent, Policy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import AgentError, InvalidAction, LLMError
+from marl_gem.recording import OpenEpisode
 from marl_gem.seeding import derive_seed
-from marl_gem.types import Ending, Episode, EpisodeError, Limits, Observation, Origin, Response, Turn
+from marl_gem.types import Episode, EpisodeError, Limits, Observation, Origin, Response
 
 Seating: TypeAlias = Policy | Mapping[str, Policy]
 """One policy for all seats, or a policy for each agent id."""
@@ -155,7 +155,7 @@ async def _play(env: MultiAgentEnv, job: Job, threads: _Threads) -> Episode:
         record.limit = "seconds"
     except _Failure as failure:
         record.error = failure.error
-    return record.episode()
+    return record.whole()
 
 
 async def _play_out(env: MultiAgentEnv, job: Job, threads: _Threads, record: _Record) -> None:
@@ -171,7 +171,7 @@ async def _play_out(env: MultiAgentEnv, job: Job, threads: _Threads, record: _Re
         record.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
         observations, rewards, terminations, truncations, infos = await _in_env(env, threads, env.step, actions)
-        record.complete(rewards, terminations, truncations, infos)
+        record.complete(env.returns, rewards, terminations, truncations, infos)
         if not env.done and (limit := record.passed(job.limits)):
             record.limit = limit
             return
@@ -319,97 +319,44 @@ class _Call:
     error: BaseException | None = None
 
 
-class _Record:
-    """An episode while it is being played."""
+class _Record(OpenEpisode):
+    """The recording of a job, which may come to its limits."""
 
     def __init__(self, env: MultiAgentEnv, job: Job) -> None:
+        super().__init__()
         self._env, self._job = env, job
-        self._started = time.monotonic()
-        self._turns: list[_OpenTurn] = []
-        self._last: dict[str, _OpenTurn] = {}
-        self._final_infos: dict[str, dict[str, Any]] = {}
-        self._returns_at_end: dict[str, float] = {}
-        self._terminated = False
         self.started = False
-        self.error: EpisodeError | None = None
         self.limit = ""
-
-    def begin(self, observations: Mapping[str, Observation], responses: Mapping[str, Response]) -> None:
-        for agent, response in responses.items():
-            turn = _OpenTurn(agent, observations[agent], response)
-            self._turns.append(turn)
-            self._last[agent] = turn
 
     def passed(self, limits: Limits) -> str:
         """The name of a limit that the episode has come to, if it has."""
-        if limits.turns is not None and len(self._turns) >= limits.turns:
+        if limits.turns is not None and len(self.turns) >= limits.turns:
             return "turns"
-        if limits.tokens is not None and self._tokens() >= limits.tokens:
+        used = self._usage() if limits.tokens is not None else {}
+        tokens = used.get("prompt_tokens", 0) + used.get("completion_tokens", 0)  # others are some of these
+        if limits.tokens is not None and tokens >= limits.tokens:
             return "tokens"
-        if limits.cost is not None and sum(turn.response.cost or 0.0 for turn in self._turns) >= limits.cost:
+        if limits.cost is not None and sum(turn.response.cost or 0.0 for turn in self.turns) >= limits.cost:
             return "cost"
         return ""
 
-    def _tokens(self) -> int:
-        """Tokens read and written; what else a usage may count is some of these."""
-        usage = self._usage()
-        return usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
-
-    def _usage(self) -> dict[str, int]:
-        return dict(sum((Counter(turn.response.usage) for turn in self._turns), Counter()))
-
-    def complete(
-        self,
-        rewards: Mapping[str, float],
-        terminations: Mapping[str, bool],
-        truncations: Mapping[str, bool],
-        infos: Mapping[str, dict[str, Any]],
-    ) -> None:
-        for agent, reward in rewards.items():
-            if turn := self._last.get(agent):
-                turn.reward += reward
-                if turn.info is None:
-                    turn.info = infos[agent]
-            if terminations[agent] or truncations[agent]:
-                self._final_infos[agent] = infos[agent]
-                self._returns_at_end[agent] = self._env.returns[agent]
-                self._terminated = self._terminated or terminations[agent]
-
-    def episode(self) -> Episode:
-        job, returns = self._job, dict(self._env.returns) if self.started else {}
-        self._credit_late(returns)
-        terminated = self._terminated and not self.limit
-        ending: Ending = "error" if self.error else "terminated" if terminated else "truncated"
-        costs = [turn.response.cost for turn in self._turns]
-        return Episode(
+    def whole(self) -> Episode:
+        """The record of what was played."""
+        job = self._job
+        costs = [turn.response.cost for turn in self.turns]
+        return self.episode(
+            returns=self._env.returns if self.started else {},
+            cut_short=bool(self.limit),
             id=job.id or str(job.seed),
             scenario=self._env.scenario,
             seed=job.seed,
-            turns=tuple(Turn(t.agent, t.observation, t.response, t.reward, t.info or {}) for t in self._turns),
-            returns=returns,
-            ending=ending,
-            error=self.error,
-            models={agent: _policy(job.seating, agent).name for agent in self._last},
+            models={agent: _policy(job.seating, agent).name for agent in self.last},
             usage=self._usage(),
             cost=None if not costs or None in costs else sum(cost or 0.0 for cost in costs),
             limit=self.limit,
             repeat=job.repeat,
             options=dict(job.options),
-            final_infos=self._final_infos,
-            seconds=round(time.monotonic() - self._started, 6),
         )
 
-    def _credit_late(self, returns: Mapping[str, float]) -> None:
-        """Rewards that came after an agent had ended belong to its last action, too."""
-        for agent, before in self._returns_at_end.items():
-            if turn := self._last.get(agent):
-                turn.reward += returns[agent] - before
-
-
-@dataclass(slots=True)
-class _OpenTurn:
-    agent: str
-    observation: Observation
-    response: Response
-    reward: float = 0.0
-    info: dict[str, Any] | None = None
+    def _usage(self) -> dict[str, int]:
+        return dict(sum((Counter(turn.response.usage) for turn in self.turns), Counter()))

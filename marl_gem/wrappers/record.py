@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.errors import EpisodeOver, InvalidAction, RecordError
-from marl_gem.types import Ending, Episode, EpisodeError, Observation, Response, Turn, to_json
+from marl_gem.recording import OpenEpisode
+from marl_gem.types import EpisodeError, Response, to_json
 from marl_gem.wrappers.base import Wrapper
 
 
@@ -40,13 +39,23 @@ class RecordEpisodes(Wrapper):
         self._path: Path | None = given if given.suffix == ".jsonl" else given / "episodes.jsonl"
         _prepare(self._path)
         self._count = 0
-        self._open: _OpenEpisode | None = None
+        self._open: OpenEpisode | None = None
+        self._observations: Observations = {}
+        self._facts: dict[str, Any] = {}
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
+        returns = self.returns if self._open else {}
         observations, infos = super().reset(seed=seed, options=options)
-        broken_off, self._open = self._open, _OpenEpisode(self, self._count, observations, options)
+        self._finish(returns)
+        self._open = OpenEpisode()
+        self._observations = observations
+        self._facts = {
+            "id": f"{self.seed}-{self._count}",
+            "scenario": self.scenario,
+            "seed": self.seed,
+            "options": dict(options or {}),
+        }
         self._count += 1
-        self._write(broken_off)
         return observations, infos
 
     def step(self, actions: Mapping[str, str]) -> Step:
@@ -57,15 +66,16 @@ class RecordEpisodes(Wrapper):
             raise  # nothing has changed
         except Exception as error:
             if episode:
-                episode.take(actions)
+                episode.begin(self._observations, _responses(actions))
                 episode.error = EpisodeError("env", type(error).__name__, str(error))
-                self._finish()
+                self._finish(self.returns)
             raise
         if episode:
-            episode.take(actions)
-            episode.complete(self, *step)
+            episode.begin(self._observations, _responses(actions))
+            self._observations, rewards, terminations, truncations, infos = step
+            episode.complete(self.returns, rewards, terminations, truncations, infos)
             if self.done:
-                self._finish()
+                self._finish(self.returns, over=True)
         return step
 
     def fork(self) -> Self:
@@ -75,94 +85,18 @@ class RecordEpisodes(Wrapper):
 
     def close(self) -> None:
         try:
-            self._finish()
+            self._finish(self.returns if self._open else {})
         finally:
             super().close()
 
-    def _finish(self) -> None:
+    def _finish(self, returns: Mapping[str, float], over: bool = False) -> None:
         episode, self._open = self._open, None
-        self._write(episode)
-
-    def _write(self, episode: _OpenEpisode | None) -> None:
         if episode and episode.turns and self._path:
-            _append(self._path, to_json(episode.record()))
+            _append(self._path, to_json(episode.episode(returns=returns, cut_short=not over, **self._facts)))
 
 
-class _OpenEpisode:
-    """An episode while it is being played."""
-
-    def __init__(
-        self, env: MultiAgentEnv, number: int, observations: Observations, options: Mapping[str, Any] | None
-    ) -> None:
-        self.turns: list[_OpenTurn] = []
-        self.error: EpisodeError | None = None
-        self._id, self._scenario, self._seed, self._options = (
-            f"{env.seed}-{number}",
-            env.scenario,
-            env.seed,
-            dict(options or {}),
-        )
-        self._observations = observations
-        self._returns = dict(env.returns)
-        self._returns_at_end: dict[str, float] = {}
-        self._last: dict[str, _OpenTurn] = {}
-        self._final_infos: Infos = {}
-        self._done = self._terminated = False
-        self._started = time.monotonic()
-
-    def take(self, actions: Mapping[str, str]) -> None:
-        """These agents act."""
-        for agent, text in actions.items():
-            self._last[agent] = turn = _OpenTurn(agent, self._observations[agent], text)
-            self.turns.append(turn)
-
-    def complete(
-        self,
-        env: MultiAgentEnv,
-        observations: Observations,
-        rewards: Mapping[str, float],
-        terminations: Mapping[str, bool],
-        truncations: Mapping[str, bool],
-        infos: Infos,
-    ) -> None:
-        """What came of it."""
-        self._observations, self._returns, self._done = observations, dict(env.returns), env.done
-        for agent, reward in rewards.items():
-            info = dict(infos[agent])  # wrappers further outside may write into the other one
-            if turn := self._last.get(agent):
-                turn.reward += reward
-                turn.info = info if turn.info is None else turn.info
-            if terminations[agent] or truncations[agent]:
-                self._final_infos[agent] = info
-                self._returns_at_end[agent] = self._returns[agent]
-                self._terminated = self._terminated or terminations[agent]
-
-    def record(self) -> Episode:
-        for agent, before in self._returns_at_end.items():
-            if turn := self._last.get(agent):  # what came after the agent's end belongs to its last action
-                turn.reward += self._returns[agent] - before
-        ending: Ending = "error" if self.error else "terminated" if self._done and self._terminated else "truncated"
-        return Episode(
-            id=self._id,
-            scenario=self._scenario,
-            seed=self._seed,
-            turns=tuple(Turn(t.agent, t.observation, Response(t.text), t.reward, t.info or {}) for t in self.turns),
-            returns=self._returns,
-            ending=ending,
-            error=self.error,
-            options=self._options,
-            final_infos=self._final_infos,
-            seconds=round(time.monotonic() - self._started, 6),
-        )
-
-
-@dataclass(slots=True)
-class _OpenTurn:
-    agent: str
-    observation: Observation
-    text: str
-    reward: float = 0.0
-    info: dict[str, Any] | None = None
+def _responses(actions: Mapping[str, str]) -> dict[str, Response]:
+    return {agent: Response(text) for agent, text in actions.items()}
 
 
 def _append(path: Path, line: str) -> None:
