@@ -74,7 +74,7 @@ class TestConfiguration:
             ("self_play.updates=-1", r"self_play.updates"),
             ("self_play.updates=many", r"self_play.updates"),
             ("self_play.normalization=seat", "agent, all, none"),
-            ("policy.view=window", "chat, latest, bare"),
+            ("policy.view=windw", "chat, latest, bare"),
             ("policy.temperature=0", "policy.temperature"),
             ("seed.x=1", "unknown field|not a section|Expected `int`"),
             ("self_play", "sets nothing"),
