@@ -13,14 +13,17 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from marl_gem.agents import Policy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
 
 GROUP = "marl_gem.scenarios"
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,18 @@ class Scenario:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class PolicySpec:
+    """A policy that comes with a scenario or a family, and is seated as `scripted:NAME`."""
+
+    name: str
+    entry_point: str | Callable[..., Policy]
+    description: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
 _scenarios: dict[str, Scenario] = {}
+_policies: dict[str, dict[str, PolicySpec]] = {}
 _loaded: set[str] = set()
 
 
@@ -109,7 +123,7 @@ def make(id: str, **options: Any) -> MultiAgentEnv:
     except TypeError as error:
         known = [name for name in inspect.signature(factory).parameters if name not in scenario.options]
         raise InvalidOption(f"{id}: {error}. It takes: {', '.join([*known, 'max_steps'])}") from error
-    env = factory(**options)
+    env: MultiAgentEnv = factory(**options)
     env.scenario = id
     if max_steps is not None:
         env.max_steps = max_steps
@@ -124,6 +138,62 @@ def list(family: str | None = None) -> builtins.list[Scenario]:
     return sorted((s for s in _scenarios.values() if s.id.startswith(prefix)), key=lambda scenario: scenario.id)
 
 
+def register_policy(
+    scenario: str, name: str, entry_point: str | Callable[..., Policy], *, description: str = "", **arguments: Any
+) -> None:
+    """Make a policy known that comes with a scenario, to be seated as `scripted:NAME`.
+
+        register_policy("tau", "oracle", "marl_gem.scenarios.tau.scripts:policy", script="oracle")
+
+    Args:
+        scenario: an id, or a family, whose scenarios then all offer it.
+        name: what it is called there.
+        entry_point: a callable that returns a policy, or where to find one: `"package.module:function"`. It is
+            called with the scenario's id, the options that the scenario is made with, and `arguments` by name.
+        description: one line about it.
+
+    Raises:
+        RegistryError: the name is taken, or is none.
+    """
+    offered = _policies.setdefault(scenario, {})
+    if not name or name in offered:
+        raise RegistryError(f"{scenario!r} needs another name than {name!r} for a policy; it offers {sorted(offered)}")
+    offered[name] = PolicySpec(name, entry_point, description, arguments)
+
+
+def policies(id: str) -> dict[str, PolicySpec]:
+    """The policies that a scenario offers, by name: its own, then its family's.
+
+    Raises:
+        UnknownScenario: there is no such scenario.
+    """
+    spec(id)
+    return {**_policies.get(id.partition(":")[0], {}), **_policies.get(id, {})}
+
+
+def make_policy(id: str, name: str, options: Mapping[str, Any] | None = None) -> Policy:
+    """A scenario's own policy of this name.
+
+    Args:
+        id: the scenario.
+        name: one of `policies(id)`.
+        options: what the scenario is made with.
+
+    Raises:
+        UnknownScenario: there is no such scenario.
+        RegistryError: it offers no such policy; the message names those it does.
+    """
+    offered = policies(id)
+    if name not in offered:
+        near = difflib.get_close_matches(name, offered, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        told = f"it offers {', '.join(sorted(offered))}" if offered else "it offers none"
+        raise RegistryError(f"{id} has no scripted policy {name!r}; {told}.{hint}")
+    made_with = {**spec(id).options, **(options or {})}
+    policy: Policy = _resolve(offered[name].entry_point)(id, made_with, **offered[name].arguments)
+    return policy
+
+
 def _families() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
 
@@ -136,7 +206,7 @@ def _load(family: str) -> None:
 
 
 @functools.cache
-def _resolve(entry_point: str | Callable[..., MultiAgentEnv]) -> Callable[..., MultiAgentEnv]:
+def _resolve(entry_point: str | Callable[..., Made]) -> Callable[..., Made]:
     if not isinstance(entry_point, str):
         return entry_point
     module, _, name = entry_point.partition(":")

@@ -9,10 +9,11 @@ import typer
 from rich.markup import escape
 
 import marl_gem.registry
-from marl_gem.agents import HumanPolicy, as_text
+from marl_gem.agents import HumanPolicy, Policy, as_text
 from marl_gem.cli.terminal import Options, interruptible, out, show_tallies
 from marl_gem.errors import MarlGemError
 from marl_gem.evaluate import tally
+from marl_gem.llm.models import Models
 from marl_gem.rollout import Job, collect
 from marl_gem.seats import options_of, parse_seats, policy
 from marl_gem.seeding import derive_seed
@@ -24,7 +25,11 @@ def play(
     scenario: Annotated[str, typer.Argument(help="A scenario id; marl-gem list shows them.")],
     seats: Annotated[
         list[str] | None,
-        typer.Option("--seat", metavar="AGENT=WHO", help="WHO is human, random, or a run's folder. May be repeated."),
+        typer.Option(
+            "--seat",
+            metavar="AGENT=WHO",
+            help="WHO is human, random, a run's folder, a model such as tiny@URL ... May be repeated.",
+        ),
     ] = None,
     games: Annotated[int, typer.Option("-n", "--games", min=1, help="How many games.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Fixes every random choice but yours.")] = 0,
@@ -37,7 +42,12 @@ def play(
     def make() -> marl_gem.MultiAgentEnv:
         return marl_gem.registry.make(scenario, **made_with)
 
-    seating = parse_seats(seats or [], make(), lambda who: policy(who, scenario, lambda: HumanPolicy(_show, _ask)))
+    models = Models()
+
+    def load(who: str) -> Policy:
+        return policy(who, scenario, lambda: HumanPolicy(_show, _ask), options=made_with, models=models)
+
+    seating = parse_seats(seats or [], make(), load)
     human = any(isinstance(seated, HumanPolicy) for seated in seating.values())
     jobs = [Job(derive_seed(seed, "play", game), seating, str(game)) for game in range(games)]
     with interruptible():

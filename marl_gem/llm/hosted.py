@@ -1,0 +1,238 @@
+"""Hosted models of any provider, through litellm.
+
+    policy = LLMPolicy(Retrying(HostedModel("openai/gpt-4o-mini")))
+
+litellm is imported when the first such model is made, which takes seconds. Of what it would do by itself, asking
+again, logging, fetching its list of prices and reading a file `.env` are off.
+
+Errors are told as those of `marl_gem.llm.http`, and no message holds a key.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import logging
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from marl_gem.errors import (
+    ConfigError,
+    ContextTooLong,
+    LLMError,
+    MissingPackage,
+    ServerUnreachable,
+    TransientLLMError,
+)
+from marl_gem.llm import Sampling, wire
+from marl_gem.types import Message, Response, ToolSpec
+
+STOLEN = frozenset({"1.82.7", "1.82.8"})
+"""Releases of litellm that an attacker published; they send away what keys they find."""
+
+
+class HostedModel:
+    """A model of a provider that litellm knows.
+
+    Its costs are those of litellm's list of prices; a price that is not there, or is given as 0, is unknown.
+
+    Args:
+        model: provider and name, as in "openai/gpt-4o-mini" or "anthropic/claude-sonnet-4-5".
+        url: another place where the provider's API is served. Its prices are unknown, and no key is sent there
+            but that of `api_key_env`.
+        api_key_env: the environment variable that holds the API key; by default the provider's usual one.
+        price: US dollars for a million tokens read and written, instead of those of the list.
+        timeout: seconds to wait for an answer.
+
+    Raises:
+        MissingPackage: litellm is not installed.
+        ConfigError: litellm does not know the model's provider, its key is not set, or this litellm is one of
+            `STOLEN`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        url: str | None = None,
+        api_key_env: str | None = None,
+        price: tuple[float, float] | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        self.model, self.url, self.api_key_env, self.price, self.timeout = model, url, api_key_env, price, timeout
+        self._litellm = load_litellm()
+        self._check()
+        supported = self._litellm.get_supported_openai_params(model) or ("seed", "temperature")
+        self._refused = wire.BEYOND_OPENAI | ({"seed"} - set(supported))
+        self._takes_temperature = "temperature" in supported
+
+    @property
+    def name(self) -> str:
+        return self.model
+
+    def __repr__(self) -> str:
+        return f"HostedModel({self.model!r})"
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
+    ) -> Response:
+        """Answer, see `marl_gem.llm.LLM`; the top of `marl_gem.llm.http` tells what is raised when."""
+        request = self._request(messages, sampling, seed, tools)
+        started = time.monotonic()
+        answer = await self._ask(request)
+        if isinstance(answer, LLMError):
+            raise answer  # not within `except`: what litellm raised may hold the key, and would hang on to this
+        seconds = time.monotonic() - started
+        try:
+            reply = wire.read_reply(wire.write_json(_without_secrets(answer.model_dump(), self._secrets())))
+            response = wire.read_response(reply, seconds=seconds, price=self.price)
+        except ValueError as error:
+            raise TransientLLMError(f"{self.model} gave a reply that cannot be used: {error}") from None
+        if not response.usage.get("prompt_tokens"):
+            return msgspec.structs.replace(response, usage={}, cost=None)  # litellm's zeros for what it was not told
+        if self.price or self.url:
+            return response
+        return msgspec.structs.replace(response, cost=answer._hidden_params.get("response_cost") or None)
+
+    def _request(
+        self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec]
+    ) -> dict[str, Any]:
+        body = wire.write_request(
+            self.model, messages, sampling, seed, tools, tokens=False, logprobs=False, refused=self._refused
+        )
+        if sampling.top_p == 1:
+            del body["top_p"]  # some providers take only one of the two
+        if sampling.temperature == 1 and not self._takes_temperature:
+            del body["temperature"]
+        clean: dict[str, Any] = msgspec.json.decode(wire.write_json(body))  # no lone surrogates
+        return clean
+
+    async def _ask(self, request: dict[str, Any]) -> Any:
+        """litellm's answer, or the error that its exception stands for."""
+        key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else None
+        try:
+            return await self._litellm.acompletion(
+                **request,
+                api_key=key or ("none" if self.url else None),
+                api_base=self.url,
+                timeout=self.timeout,
+                num_retries=0,
+                max_retries=0,
+                _skip_mcp_handler=True,  # which would need the package mcp, for any tool
+                **{"no-log": True},
+            )
+        except Exception as error:
+            return self._failure(error)
+
+    def _failure(self, error: Exception) -> LLMError:
+        """What an exception of litellm is told as."""
+        said = " ".join(_without_secrets(str(error), self._secrets()).split())
+        message = f"{self.model}: {said[:400]}{'...' if len(said) > 400 else ''}"
+        status = getattr(error, "status_code", None)
+        kinds = {type(cause).__name__ for cause in _causes(error)}
+        headers = getattr(error, "litellm_response_headers", None) or {}
+        wait = wire.retry_after({name.title(): value for name, value in headers.items()})
+        if "ContextWindowExceededError" in kinds or wire.is_overflow(said):
+            return ContextTooLong(f"{message}. Show less of the history, or ask for fewer tokens")
+        if kinds & {"ImportError", "ModuleNotFoundError", "UnsupportedParamsError"}:
+            return LLMError(message)
+        if status == 429 and re.search("insufficient_quota|exceeded your current quota", said):
+            return LLMError(f"{message}. There is no credit left; waiting will not help")
+        if status in (401, 403):
+            variable = self.api_key_env or "the provider's environment variable"
+            return LLMError(f"{message}. Is the API key in {variable} the right one?")
+        if kinds & {"ConnectError", "ConnectTimeout"} or status == 502 or (status == 503 and wait is None):
+            return ServerUnreachable(message)
+        if status in (408, 409, 425, 429) or (isinstance(status, int) and status >= 500 and status not in (501, 505)):
+            return TransientLLMError(message, wait)
+        return LLMError(message)
+
+    def _check(self) -> None:
+        """Refuse what could never be asked."""
+        if self.api_key_env and not os.environ.get(self.api_key_env, "").strip():
+            raise ConfigError(f"{self.model} needs an API key in {self.api_key_env}, which is not set")
+        try:
+            self._litellm.get_llm_provider(self.model, api_base=self.url)
+        except Exception:
+            raise ConfigError(
+                f"litellm knows no provider of {self.model!r}; write PROVIDER/MODEL, as in openai/gpt-4o-mini"
+            ) from None
+        if self.url or self.api_key_env:
+            return
+        missing = self._litellm.validate_environment(self.model)["missing_keys"]
+        if len(missing) == 1 and missing[0].endswith("_API_KEY"):  # others may come from a login or a machine's role
+            raise ConfigError(
+                f"{self.model} needs an API key in {missing[0]}, which is not set; "
+                "if it is in another variable, give that one's name as api_key_env"
+            )
+
+    def _secrets(self) -> list[str]:
+        """What may be a key: litellm chooses itself which ones of the environment it sends. Ordinary words are none."""
+        told = [value.strip() for name, value in os.environ.items() if _SECRET.search(name)]
+        values = [value for value in told if len(value) >= 16 and re.search("[0-9]", value)]
+        own = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
+        return [*values, own] if len(own) >= 8 else values
+
+
+@functools.cache
+def load_litellm() -> Any:
+    """litellm, quiet.
+
+    Raises:
+        MissingPackage: it is not installed.
+        ConfigError: it is a release that nobody should run.
+    """
+    try:
+        version = importlib.metadata.version("litellm")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise MissingPackage("litellm", "litellm", "a hosted model") from error
+    if version in STOLEN:
+        raise ConfigError(
+            f"litellm {version} was published by an attacker and steals keys. Uninstall it, replace the keys that "
+            "were on this machine, and install another release: pip install 'marl-gem[litellm]'"
+        )
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else importing it fetches a file
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")  # else importing it reads .env
+    warnings.filterwarnings("ignore", "Item '.*' on TypedDict class", UserWarning)  # of pydantic, about litellm
+    litellm: Any = importlib.import_module("litellm")
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    litellm.turn_off_message_logging = True
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    for name in ("openai", "httpx", "httpcore"):  # below a warning they tell headers and whole URLs
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.WARNING)
+    return litellm
+
+
+_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
+
+
+def _without_secrets(value: Any, secrets: Sequence[str]) -> Any:
+    """A text, or what holds texts, without these."""
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, "[secret]")
+        return value
+    if isinstance(value, dict):
+        return {name: _without_secrets(part, secrets) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(part, secrets) for part in value]
+    return value
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what led to it."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,177 @@
+"""Models by a string.
+
+    MODEL@URL                a model of an OpenAI-compatible server, by HTTP:
+                             Qwen/Qwen3-1.7B@http://127.0.0.1:8000/v1
+    @URL                     the only model that the server has
+    litellm:PROVIDER/MODEL   a hosted model, as in litellm:openai/gpt-4o-mini; @URL may follow
+    hf:FOLDER                a model in the layout of transformers, in this process
+
+A string may end up in files and messages, and so holds no secret: keys come from the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from marl_gem.errors import ConfigError
+from marl_gem.llm import LLM
+from marl_gem.llm.cache import Cached, ResponseCache
+from marl_gem.llm.retry import Breaker, Retrying
+
+Made = TypeVar("Made")
+Kind = Literal["http", "litellm", "hf"]
+
+
+class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a back end is made with, besides the model's name; see `HTTPModel` and `HostedModel`."""
+
+    adapter: str | None = None
+    api_key_env: str | None = None
+    logprobs: Literal["raw", "processed", "off"] = "raw"
+    price: tuple[float, float] | None = None
+
+
+class Models:
+    """Makes models from strings: each one once, asked again when that may help, all with one cache if there is one.
+
+    Models of one server share what is known of its being away. A model in this process needs neither.
+
+    Args:
+        cache: where answers are kept; see `marl_gem.llm.cache`.
+
+    Raises:
+        RecordError: the file cannot be used as a cache.
+    """
+
+    def __init__(self, cache: ResponseCache | str | Path | None = None) -> None:
+        self._cache = ResponseCache(cache) if isinstance(cache, (str, Path)) else cache
+        self._made: dict[Hashable, Any] = {}
+        self._breakers: dict[str, Breaker] = {}
+
+    def get(self, model: str, connection: Connection | None = None) -> LLM:
+        """The model behind a string; the same one for the same string and connection.
+
+        Raises:
+            ConfigError: the string names no model, or holds a secret; the key is not set; the server has several
+                models, and none was named.
+            LLMError: the server was to be asked for its model, and did not tell.
+            MissingPackage: what the back end needs is not installed.
+        """
+        asked = connection or Connection()
+        return self.once((model, asked), lambda: self._make(model, asked))
+
+    def once(self, what: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` gives the first time that this is asked for."""
+        if what not in self._made:
+            self._made[what] = make()
+        made: Made = self._made[what]
+        return made
+
+    def _make(self, model: str, connection: Connection) -> LLM:
+        kind, name, url = split(model)
+        if kind == "hf":
+            return _in_process(name)
+        llm, server = (_hosted if kind == "litellm" else _served)(name, url, connection)
+        retrying = Retrying(llm, breaker=self._breakers.setdefault(server, Breaker()))
+        return Cached(retrying, self._cache) if self._cache else retrying
+
+
+def kind_of(text: str) -> Kind | None:
+    """Which back end a string names, if it names any."""
+    for kind in ("litellm", "hf"):
+        if text.startswith(f"{kind}:"):
+            return kind
+    return "http" if _AT_URL.search(text) else None
+
+
+def split(text: str) -> tuple[Kind, str, str]:
+    """The back end that a string names, the model's name, and the URL; these may be empty.
+
+    Raises:
+        ConfigError: it names no model, or its URL holds a secret.
+    """
+    kind = kind_of(text)
+    if kind is None:
+        raise ConfigError(f"{text!r} names no model; write MODEL@URL, litellm:PROVIDER/MODEL or hf:FOLDER")
+    name, url = text.removeprefix(f"{kind}:"), ""
+    if kind != "hf" and (at := _AT_URL.search(name)):
+        name, url = name[: at.start()], name[at.start() + 1 :]
+        _check_url(url)
+    if not name and not url:
+        raise ConfigError(f"{text!r} lacks the model's name, as in {_EXAMPLES[kind]}")
+    return kind, name, url
+
+
+_AT_URL = re.compile(r"@https?://", re.IGNORECASE)
+_SECRET = re.compile(r"key|token|secret|password|sig|code", re.IGNORECASE)
+_EXAMPLES = {"litellm": "litellm:openai/gpt-4o-mini", "hf": "hf:models/tiny", "http": "tiny@http://127.0.0.1:8000/v1"}
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigError("the url of a model must look like http://127.0.0.1:8000/v1") from None
+    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    if "@" in parts.netloc or any(_SECRET.search(name) for name in names):
+        raise ConfigError(
+            f"the url at {parts.hostname} holds a password or a key, which would end up in files; put the key into an "
+            "environment variable, and give that one's name as api_key_env=NAME"
+        )
+
+
+def _served(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
+    from marl_gem.llm.http import HTTPModel
+
+    if not name:
+        name = _only_model(HTTPModel(url, api_key_env=connection.api_key_env))
+    model = HTTPModel(
+        url,
+        name,
+        adapter=connection.adapter,
+        api_key_env=connection.api_key_env,
+        logprobs=connection.logprobs,
+        price=connection.price,
+    )
+    return model, model.url
+
+
+def _only_model(server: Any) -> str:
+    served = _outside_any_loop(server.models)
+    if len(served) != 1:
+        some = ", ".join(served[:10]) + (", ..." if len(served) > 10 else "")
+        raise ConfigError(
+            f"{server.url} has {len(served)} models; name one of them, as in {served[0]}@{server.url}: {some}"
+            if served
+            else f"{server.url} has no model"
+        )
+    return str(served[0])
+
+
+def _outside_any_loop(call: Callable[[], Coroutine[Any, Any, Made]]) -> Made:
+    """What a coroutine function gives, also where an event loop is running."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(call())).result()
+
+
+def _hosted(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
+    from marl_gem.llm.hosted import HostedModel
+
+    model = HostedModel(name, url=url or None, api_key_env=connection.api_key_env, price=connection.price)
+    return model, url or name.partition("/")[0]
+
+
+def _in_process(folder: str) -> LLM:
+    if not Path(folder).is_dir():
+        raise ConfigError(f"there is no folder {folder}; hf: takes the folder of a model in the layout of transformers")
+    from marl_gem.llm.transformers import load
+
+    return load(folder)
