@@ -13,6 +13,7 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -131,9 +132,12 @@ def make(id: str, **options: Any) -> MultiAgentEnv:
 
 
 def list(family: str | None = None) -> builtins.list[Scenario]:
-    """All registered scenarios, or those of one family, sorted by id."""
+    """All registered scenarios, or those of one family, sorted by id. A family that cannot be loaded is a warning."""
     for name in _families():
-        _load(name)
+        try:
+            _load(name)
+        except RegistryError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
     prefix = f"{family}:" if family else ""
     return sorted((s for s in _scenarios.values() if s.id.startswith(prefix)), key=lambda scenario: scenario.id)
 
@@ -201,7 +205,15 @@ def _families() -> dict[str, importlib.metadata.EntryPoint]:
 def _load(family: str) -> None:
     """Import a family's plug-in, once."""
     if family not in _loaded and (point := _families().get(family)):
-        point.load()
+        before = dict(_scenarios)
+        try:
+            point.load()
+        except Exception as error:
+            _scenarios.clear()
+            _scenarios.update(before)  # half a family would be registered twice at the next try
+            raise RegistryError(
+                f"the scenarios {family}:... of {point.value} cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
         _loaded.add(family)
 
 

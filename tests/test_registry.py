@@ -146,3 +146,19 @@ def test_a_plug_in_is_imported_when_it_is_first_asked_for(monkeypatch: pytest.Mo
     assert registry.spec("plug:Echo-v0").agents == (2, 4)
     marl_gem.list()
     assert loads == ["plug"]
+
+
+def test_a_plug_in_that_cannot_be_loaded_leaves_the_others_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    (tmp_path / "broken_plug_in.py").write_text(
+        "import marl_gem\nmarl_gem.register('broken:Half-v0', dict)\nraise RuntimeError('no licence')"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    point = importlib.metadata.EntryPoint("broken", "broken_plug_in", registry.GROUP)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [point])
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match=r"broken:\.\.\. of broken_plug_in .* RuntimeError: no licence"):
+            assert "test:Echo-v0" in [scenario.id for scenario in marl_gem.list()]
+        with pytest.raises(RegistryError, match="no licence"):
+            marl_gem.make("broken:Half-v0")
