@@ -343,7 +343,8 @@ class _Record(OpenEpisode):
     def whole(self) -> Episode:
         """The record of what was played."""
         job = self._job
-        costs = [turn.response.cost for turn in self.turns]
+        responses = [turn.response for turn in self.turns]
+        costs = [r.cost for r in responses if r.usage or r.cost is not None]  # scripts and dice cost nothing
         return self.episode(
             returns=self._env.returns if self.started else {},
             cut_short=bool(self.limit),

@@ -165,7 +165,7 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     any agent's part came to its natural end, "truncated" if limits cut all that were left, "error" if
     something failed; `error` then tells what. `limit` names the one of `Limits` that cut it. `repeat` tells
     apart episodes that played the same seed again; `options` is what `reset` was given. `cost` is in US
-    dollars, None if the price of any answer is unknown.
+    dollars, None if the price of any model's answer is unknown, or no model answered.
     """
 
     id: str

@@ -273,6 +273,11 @@ def test_one_unknown_price_makes_the_cost_unknown() -> None:
     assert (episode.cost, episode.limit, len(episode.turns)) == (None, "cost", 3)
 
 
+def test_a_seat_without_a_model_costs_nothing() -> None:
+    mixed, free = collect(Count, [Job(0, seats_of(a=Spends(), b=ones)), Job(1, ones)])
+    assert (mixed.cost, free.cost) == (0.5, None)
+
+
 def test_a_repeat_plays_the_same_task_with_other_random_choices() -> None:
     episodes = played(Count, *(Job(3, RandomPolicy(), str(n), repeat=n) for n in range(6)), Job(3, RandomPolicy(), "x"))
     chosen = [tuple(turn.response.text for turn in episode.turns) for episode in episodes]

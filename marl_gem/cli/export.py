@@ -1,0 +1,58 @@
+"""marl-gem export: episodes for other programs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from marl_gem.cli.terminal import err, out
+from marl_gem.errors import MarlGemError
+from marl_gem.viewer.library import Library
+
+
+class Format(StrEnum):
+    chat = "chat"
+    inspect = "inspect"
+
+
+def export(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or a JSONL file of episodes.")],
+    to: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The file to write: .jsonl for chat, .eval for inspect.")
+    ],
+    format: Annotated[
+        Format, typer.Option(help="chat: a row of messages and tokens for each agent. inspect: a log of inspect_ai.")
+    ] = Format.chat,
+    agent: Annotated[str, typer.Option(help="This agent alone.")] = "",
+    won: Annotated[bool, typer.Option("--won", help="Only agents that won.")] = False,
+    run: Annotated[str | None, typer.Option(help="Which run, if there are several.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Write a run's finished episodes for other programs: to train on, or to look at with inspect."""
+    library = Library(path)
+    names = list(library.runs())
+    if run is None and len(names) > 1:
+        raise MarlGemError(f"there are several runs; choose one with --run: {', '.join(names)}")
+    source = library.open(run if run is not None else names[0])
+    if agent and agent not in (
+        agents := {name for one in source.entries() if one.summary for name in one.summary.returns}
+    ):
+        raise MarlGemError(f"there is no agent {agent!r} in {source.name}; its agents are {', '.join(sorted(agents))}")
+    if format is Format.chat:
+        from marl_gem.export.chat import write_chat
+
+        written = write_chat(source, to, agent=agent, won=won, force=force)
+        told = f"{written.rows} rows of {written.episodes} episodes"
+        if written.errors:
+            err.print(f"[yellow]{written.errors} episodes were left out: an error broke them off[/]")
+    else:
+        from marl_gem.export.inspect_log import write_inspect
+
+        told = f"{write_inspect(source, to, agent=agent, won=won, force=force)} samples"
+    if broken := sum(1 for entry in source.entries() if not entry.summary):
+        err.print(f"[yellow]{broken} lines were left out: they are no episodes[/]")
+    out.print(f"{escape(str(to))}: {told}", soft_wrap=True)

@@ -1,0 +1,114 @@
+"""marl-gem view: look at runs, in the browser or in the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import webbrowser
+from pathlib import Path
+from threading import Thread
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+from rich.markup import escape
+
+from marl_gem.cli.terminal import interruptible, out
+from marl_gem.errors import MarlGemError
+from marl_gem.viewer.library import Library, Run
+from marl_gem.viewer.query import FILTERS, LINES, SORTS, Query, select
+
+LISTED = 50
+"""How many episodes a terminal is shown at once."""
+
+
+def view(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, a folder of runs, or a JSONL file.")],
+    text: Annotated[bool, typer.Option("--text", help="Show it here, in the terminal.")] = False,
+    episode: Annotated[str | None, typer.Option(help="Show this one: the number of its line, or its id.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="As this agent saw it; in a list, episodes with this agent.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Only episodes with this model.")] = None,
+    filters: Annotated[
+        list[str] | None, typer.Option("--filter", help=f"Only {', '.join([*FILTERS, *LINES])}. May be repeated.")
+    ] = None,
+    search: Annotated[str, typer.Option(help="Only episodes in which this was seen, said or thought.")] = "",
+    sort: Annotated[str, typer.Option(help=f"Order by {', '.join(SORTS)}, the greatest first.")] = "",
+    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
+    count: Annotated[
+        int | None,
+        typer.Option("-n", min=0, help=f"List so many; by default {LISTED} in a terminal, else all. 0: all."),
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Which run, if there are several.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, help="Where the page is served; by default a port that is free.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+) -> None:
+    """Look at what happened: a page in the browser or, with --text, lists and transcripts in the terminal."""
+    library = Library(path)
+    chosen = _choose(library, run)
+    query = Query(frozenset(filters or ()), agent or "", model or "", search, sort, reverse)
+    if chosen is None and (episode or query != Query()):
+        raise MarlGemError(f"there are several runs; choose one with --run: {', '.join(library.runs())}")
+    if text:
+        _show(library, chosen, query, episode, agent or "", count)
+    else:
+        if chosen:
+            Thread(target=_read_ahead, args=(chosen,), daemon=True).start()
+        _serve(library, _address(chosen, query, episode, agent), port, browser)
+
+
+def _show(library: Library, run: Run | None, query: Query, episode: str | None, agent: str, count: int | None) -> None:
+    from marl_gem.viewer.text import show_episodes, show_runs, show_transcript
+
+    if run is None:
+        show_runs(out, library)
+    elif episode is not None:
+        show_transcript(out, run, run.find(episode), agent)
+    else:
+        most = count if count is not None else LISTED if out.is_terminal else 0
+        show_episodes(out, run, select(run, query), most or None)
+
+
+def _serve(library: Library, address: str, port: int | None, browser: bool) -> None:
+    from marl_gem.viewer.server import Server
+
+    server = Server(library, port)
+    with interruptible():
+        try:
+            out.print(f"{escape(str(library.root))} is shown at [bold]{server.url}{escape(address)}[/]", soft_wrap=True)
+            out.print("[dim]Ctrl-C ends it. On another machine: ssh -L PORT:localhost:PORT, or --text[/]")
+            if browser:
+                webbrowser.open(server.url + address)
+            server.serve_forever(poll_interval=0.1)
+        except KeyboardInterrupt:
+            out.print("ended")
+        finally:
+            server.server_close()
+
+
+def _read_ahead(run: Run) -> None:
+    """Read the run while the browser starts; what is wrong with it is told when it is asked for."""
+    with contextlib.suppress(MarlGemError):
+        run.entries()
+
+
+def _choose(library: Library, name: str | None) -> Run | None:
+    """The run to look at: the one that is named, or the only one there is."""
+    names = list(library.runs())
+    if name is not None:
+        return library.open(name)
+    return library.open(names[0]) if len(names) == 1 else None
+
+
+def _address(run: Run | None, query: Query, episode: str | None, agent: str | None) -> str:
+    """What stands after the # of the page's address."""
+    if run is None:
+        return ""
+    given = {"seat": query.seat, "model": query.model, "text": query.text, "sort": query.sort}
+    asked = [("run", run.name), *((name, value) for name, value in given.items() if value)]
+    asked += [("filter", name) for name in sorted(query.filters)] + ([("reverse", "1")] if query.reverse else [])
+    if episode is None:
+        return f"#/run?{urlencode(asked)}" if len(asked) > 1 else ""
+    return f"#/episode?{urlencode([*asked, ('key', run.find(episode).key), ('agent', agent or '')])}"

@@ -1,0 +1,215 @@
+"""Episodes as chat rows, one JSON object a line, as trainers of language models read them.
+
+A row is what one agent read and wrote in one episode:
+
+    episode, line, scenario, seed, repeat   which episode; the line is that of episodes.jsonl, the seed is text
+    agent, model, ending, outcome           who, and how it ended: outcome is "won", "drew" or "lost"
+    return                                  the sum of the agent's rewards
+    turns, rewards                          the turns of the episode that this row holds, from 1, and their rewards
+    messages                                role, content, reasoning_content, name, train
+    images                                  what <image> stands for in the contents, in order
+    input_ids, loss_mask, logprobs          the same length: tokens, 1 for those that the agent sampled in this
+                                            row, and the log-probability these had (0 for all others)
+
+Turns whose prompts extend one another share a row, so that a token that was sampled once is trained once; where
+the prompt was cut or changed a new row begins. `train` marks the answers that are this row's, in the same way.
+What an agent was told before its first turn, its role, is not in the records; in the tokens it is.
+
+Every row has all columns, with values of one type. Where nothing is known a list is empty; the first rows are
+chosen so that they show each list filled if any row does, because `datasets` takes the types from them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from marl_gem import views
+from marl_gem.export.whole import whole
+from marl_gem.types import Episode, Message, Observation, Role, Turn
+from marl_gem.viewer.library import Run
+
+Row = dict[str, Any]
+
+LISTS = ("images", "input_ids", "loss_mask", "logprobs")
+"""The columns that may be empty."""
+
+IMAGE = "<image>"
+
+
+@dataclass
+class Written:
+    """How many rows were written, of how many episodes, and how many episodes were left out for an error."""
+
+    rows: int = 0
+    episodes: int = 0
+    errors: int = 0
+
+
+def write_chat(run: Run, path: Path, *, agent: str = "", won: bool = False, force: bool = False) -> Written:
+    """Write a run's finished episodes as chat rows. Those that an error broke off are left out.
+
+    Args:
+        run: whose episodes.
+        path: the JSONL file; it appears when it is complete.
+        agent: write this agent's rows alone.
+        won: write the rows of agents that won alone.
+        force: replace the file if it is there.
+
+    Raises:
+        RecordError: the run cannot be read, or the file not written.
+    """
+    written = Written()
+    filled: set[str] = set()
+    run.entries()  # tells how each agent fared
+    with (
+        whole(path, force=force, keep=run.paths) as draft,
+        draft.open("w", encoding="ascii") as head,
+        TemporaryFile("w+", encoding="ascii", dir=draft.parent) as body,
+    ):
+        for entry, episode in run.episodes():
+            outcomes = entry.summary.outcomes if entry.summary else {}
+            own = [row for row in rows(episode, outcomes) if agent in ("", row["agent"])]
+            own = [row | {"line": entry.key} for row in own if not won or row["outcome"] == "won"]
+            for row in own:
+                fresh = {name for name in LISTS if row[name]} - filled
+                filled |= fresh
+                (head if fresh else body).write(json.dumps(row) + "\n")
+            written.rows += len(own)
+            written.episodes += bool(own)
+            written.errors += episode.error is not None
+        body.seek(0)
+        shutil.copyfileobj(body, head)
+    return written
+
+
+def rows(episode: Episode, outcomes: Mapping[str, str] | None = None) -> Iterator[Row]:
+    """The rows of an episode, agent after agent; none of one that an error broke off."""
+    if episode.error:
+        return
+    for agent in dict.fromkeys(turn.agent for turn in episode.turns):
+        turns = [(number, turn) for number, turn in enumerate(episode.turns, 1) if turn.agent == agent]
+        for sequence in _sequences(turns):
+            messages, images = _messages(turns, sequence)
+            yield _clean(
+                {
+                    "episode": episode.id,
+                    "line": "",
+                    "scenario": episode.scenario,
+                    "seed": str(episode.seed),
+                    "repeat": episode.repeat,
+                    "agent": agent,
+                    "model": episode.models.get(agent, ""),
+                    "ending": episode.ending,
+                    "outcome": (outcomes or {}).get(agent, ""),
+                    "return": float(episode.returns.get(agent, 0.0)),
+                    "turns": sequence.turns,
+                    "rewards": [float(turn.reward) for number, turn in turns if number in sequence.turns],
+                    "messages": messages,
+                    "images": images,
+                    "input_ids": sequence.ids,
+                    "loss_mask": sequence.mask,
+                    "logprobs": sequence.logprobs if sequence.has_logprobs else [],
+                }
+            )
+
+
+@dataclass
+class _Sequence:
+    """Tokens that were read and sampled one after the other, and the turns they are of."""
+
+    turns: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    has_logprobs: bool = True
+
+
+def _sequences(turns: Sequence[tuple[int, Turn]]) -> list[_Sequence]:
+    """As few as there can be; turns without tokens share one as long as none with tokens comes between."""
+    found: list[_Sequence] = []
+    for number, turn in turns:
+        response = turn.response
+        has_tokens = bool(response.prompt_ids and response.token_ids)
+        prompt, sampled = (list(response.prompt_ids), list(response.token_ids)) if has_tokens else ([], [])
+        if not found or bool(found[-1].ids) != has_tokens or prompt[: len(found[-1].ids)] != found[-1].ids:
+            found.append(_Sequence())
+        sequence = found[-1]
+        shown = len(prompt) - len(sequence.ids)
+        known = len(response.logprobs) == len(response.token_ids)
+        sequence.turns.append(number)
+        sequence.ids = prompt + sampled
+        sequence.mask += [0] * shown + [1] * len(sampled)
+        sequence.logprobs += [0.0] * shown + (list(map(float, response.logprobs)) if known else [0.0] * len(sampled))
+        sequence.has_logprobs &= known
+    return found
+
+
+def _messages(turns: Sequence[tuple[int, Turn]], sequence: _Sequence) -> tuple[list[Row], list[str]]:
+    """The conversation up to the sequence's end, as the chat view tells it, and the pictures in it."""
+    seen = [(number, turn) for number, turn in turns if number <= sequence.turns[-1]]
+    answers = iter(seen)
+    messages: list[Row] = []
+    images: list[str] = []
+    for message in views.chat(Role(), [views.Exchange(turn.observation, turn.response) for _, turn in seen]):
+        if message["role"] == "assistant":
+            number, turn = next(answers)
+            content, _ = _text(message["content"])
+            messages.append(_message("assistant", content, turn.response.reasoning, train=number in sequence.turns))
+            continue
+        for role, name, parts in _by_role(message):
+            content, shown = _text(parts)
+            messages.append(_message(role, content, name=name))
+            images += shown
+    return messages, images
+
+
+def _message(role: str, content: str, reasoning: str = "", name: str = "", train: bool = False) -> Row:
+    return {"role": role, "content": content, "reasoning_content": reasoning, "name": name, "train": train}
+
+
+def _by_role(message: Message) -> Iterator[tuple[str, str, Observation]]:
+    """A message's role, name and content; what tools answered gets messages of the role "tool"."""
+    content = message["content"]
+    if isinstance(content, str):
+        yield message["role"], message.get("name", ""), content
+        return
+    for is_result, group in groupby(content, lambda part: part.get("type") == "tool_result"):
+        if is_result:
+            yield from (("tool", str(part.get("name", "")), [part]) for part in group)
+        else:
+            yield message["role"], message.get("name", ""), list(group)
+
+
+def _text(content: Observation) -> tuple[str, list[str]]:
+    """A content as text, and the pictures in it."""
+    if isinstance(content, str):
+        return content, []
+    told, images = [], []
+    for part in content:
+        match part:
+            case {"type": "image", "url": str(url)}:
+                told.append(IMAGE)
+                images.append(url)
+            case {"text": str(text)}:
+                told.append(text)
+            case _:
+                told.append(json.dumps(part))
+    return "\n".join(told), images
+
+
+def _clean(value: Any) -> Any:
+    """The same without lone surrogates, which Arrow does not read."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {name: _clean(part) for name, part in value.items()}
+    if isinstance(value, list) and value and not isinstance(value[0], int | float):
+        return [_clean(part) for part in value]
+    return value

@@ -1,0 +1,177 @@
+"""Episodes as a log of inspect_ai: a sample for each agent and episode, with its own conversation."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import marl_gem
+from marl_gem.errors import MissingPackage
+from marl_gem.export.whole import whole
+from marl_gem.types import Episode, Turn
+from marl_gem.viewer.index import Entry
+from marl_gem.viewer.library import Run
+from marl_gem.viewer.transcript import Part, parts_of, parts_said
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog, EvalSample
+    from inspect_ai.model import ChatMessage, ContentImage, ContentText
+
+VALUES = {"won": 1.0, "drew": 0.5, "lost": 0.0}
+
+
+def write_inspect(run: Run, path: Path, *, agent: str = "", won: bool = False, force: bool = False) -> int:
+    """Write a run's finished episodes as an .eval file; returns how many samples it holds.
+
+    The samples' scores are "return", the sum of the agent's rewards, and "outcome": 1 if it won, 1/2 if it
+    drew. All samples are in memory at once.
+
+    Args:
+        run: whose episodes.
+        path: the file; it appears when it is complete.
+        agent: write this agent's samples alone.
+        won: write the samples of agents that won alone.
+        force: replace the file if it is there.
+
+    Raises:
+        MissingPackage: inspect_ai is not installed.
+        RecordError: the run cannot be read, or the file not written.
+    """
+    try:
+        from inspect_ai.log import write_eval_log
+    except ImportError as error:
+        raise MissingPackage(error.name or "inspect_ai", "inspect", "writing a log of inspect") from error
+    with whole(path, force=force, keep=run.paths) as draft:
+        log = inspect_log(run, agent=agent, won=won)
+        write_eval_log(log, draft, format="eval")
+    return len(log.samples or [])
+
+
+def inspect_log(run: Run, *, agent: str = "", won: bool = False) -> EvalLog:
+    """The log itself, as `write_inspect` writes it."""
+    from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec
+
+    entries = run.entries()
+    samples: dict[tuple[str, int], EvalSample] = {}
+    scenarios, models, epochs = dict[str, None](), dict[str, None](), 1
+    for entry, episode in run.episodes():
+        scenarios[episode.scenario] = None
+        models |= dict.fromkeys(episode.models.values())
+        epochs = max(epochs, episode.repeat + 1)
+        for sample in _samples(entry, episode, agent, won):
+            if (sample.id, sample.epoch) in samples:  # a training run evaluates the same games more than once
+                sample.id = f"{sample.id}:line {entry.key}"
+            samples[str(sample.id), sample.epoch] = sample
+    kept = list(samples.values())
+    return EvalLog(
+        status="success",
+        eval=EvalSpec(
+            created=datetime.datetime.fromtimestamp(run.changed, datetime.UTC).isoformat(),
+            task=_clean(", ".join(scenarios)) or "unknown",
+            model=_clean(", ".join(models)) or "none",
+            dataset=EvalDataset(name=run.name, samples=len(kept)),
+            config=EvalConfig(epochs=epochs),
+            packages={"marl_gem": marl_gem.__version__},
+        ),
+        results=EvalResults(
+            total_samples=len(kept),
+            completed_samples=sum(sample.error is None for sample in kept),
+            scores=[_mean(kept, name) for name in ("return", "outcome")] if entries else [],
+        ),
+        samples=kept,
+    )
+
+
+def _mean(samples: Sequence[EvalSample], name: str) -> Any:
+    from inspect_ai.log import EvalMetric, EvalScore
+
+    values = [sample.scores[name].as_float() for sample in samples if sample.scores and name in sample.scores]
+    mean = EvalMetric(name="mean", value=sum(values) / len(values) if values else 0.0)
+    return EvalScore(name=name, scorer=name, scored_samples=len(values), metrics={"mean": mean})
+
+
+def _samples(entry: Entry, episode: Episode, agent: str, won: bool) -> Iterator[EvalSample]:
+    from inspect_ai.log import EvalError, EvalSample
+    from inspect_ai.model import ModelOutput, ModelUsage
+    from inspect_ai.scorer import Score
+
+    outcomes = entry.summary.outcomes if entry.summary else {}
+    for name in dict.fromkeys(turn.agent for turn in episode.turns):
+        outcome = outcomes.get(name, "")
+        if agent not in ("", name) or (won and outcome != "won"):
+            continue
+        turns = episode.turns_of(name)
+        model, messages = _clean(episode.models.get(name, "none")), list(_conversation(turns))
+        read, wrote = (
+            sum(turn.response.usage.get(kind, 0) for turn in turns) for kind in ("prompt_tokens", "completion_tokens")
+        )
+        scores = {"return": Score(value=episode.returns.get(name, 0.0))}
+        if outcome:
+            scores["outcome"] = Score(value=VALUES[outcome], explanation=outcome)
+        error = f"{episode.error.type}: {episode.error.message}" if episode.error else ""
+        yield EvalSample(
+            id=_clean(f"{episode.id}:{name}"),
+            epoch=episode.repeat + 1,
+            input=messages[0].text,
+            target="",
+            messages=messages,
+            output=ModelOutput.from_content(model, messages[-1].text),
+            scores=scores,
+            model_usage={model: ModelUsage(input_tokens=read, output_tokens=wrote, total_tokens=read + wrote)},
+            total_time=episode.seconds,
+            error=EvalError(message=_clean(error), traceback="", traceback_ansi="") if error else None,
+            metadata={
+                "agent": _clean(name),
+                "seed": str(episode.seed),
+                "line": entry.key,
+                "ending": episode.ending,
+                "rewards": [turn.reward for turn in turns],
+            },
+        )
+
+
+def _conversation(turns: Sequence[Turn]) -> Iterator[ChatMessage]:
+    """What one agent saw and answered; a call's answer is joined to it by an id, in order."""
+    from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ChatMessageUser, ContentReasoning, ContentText
+    from inspect_ai.tool import ToolCall
+
+    calls: list[ToolCall] = []
+    for number, turn in enumerate(turns):
+        seen = parts_of(turn.observation)
+        for place, part in enumerate(part for part in seen if part.kind == "result"):
+            call = calls[place] if place < len(calls) else None
+            yield ChatMessageTool(
+                content=_clean(part.text), function=_clean(part.name), tool_call_id=call.id if call else None
+            )
+        rest = [part for part in seen if part.kind != "result"]
+        if rest or not seen:
+            yield ChatMessageUser(content=[_content(part) for part in rest])
+        did = parts_said(turn.response)
+        calls = [
+            ToolCall(f"call-{number}-{place}", _clean(part.name), json.loads(_clean(part.text)))
+            for place, part in enumerate(part for part in did if part.kind == "call")
+        ]
+        said: list[Any] = [
+            ContentReasoning(reasoning=_clean(part.text))
+            if part.kind == "reasoning"
+            else ContentText(text=_clean(part.text))
+            for part in did
+            if part.kind != "call"
+        ]
+        yield ChatMessageAssistant(content=said, tool_calls=calls or None)
+
+
+def _content(part: Part) -> ContentText | ContentImage:
+    from inspect_ai.model import ContentImage, ContentText
+
+    if part.kind == "image":
+        return ContentImage(image=_clean(part.text))
+    return ContentText(text=_clean(part.text))
+
+
+def _clean(text: str) -> str:
+    """The same without lone surrogates, which UTF-8 has no form for."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,178 @@
+// One episode on its own, or two side by side.
+
+import { ask, link, queryOf } from "./api.js";
+import { h } from "./dom.js";
+import { count } from "./format.js";
+import { agentsOf, episodePane } from "./pane.js";
+
+export async function episodePage(parameters, signal) {
+  const [run, key, agent] = ["run", "key", "agent"].map((name) => parameters.get(name) ?? "");
+  const query = queryOf(parameters);
+  const [episode, place] = await Promise.all([
+    ask("episode", { run, key }, signal),
+    ask("place", { run, key, ...query }, signal),
+  ]);
+  const here = (changes) => link("episode", { run, key: episode.key, agent, ...query, ...changes });
+  const pane = episodePane(episode, {
+    agent,
+    signal,
+    chose: (name) => (location.hash = here({ agent: name, turn: pane.selected() || "" })),
+    went: (turn) => history.replaceState(null, "", here({ turn })),
+  });
+  const views = ["", ...agentsOf(episode)];
+  const list = link("run", { run, ...query, at: episode.key });
+  const near = (which) => place[which] && here({ key: place[which] });
+
+  async function compare() {
+    const twin = await ask("twin", { run, key: episode.key }, signal);
+    if (twin.key) location.hash = link("compare", { run, key: episode.key, run2: run, key2: twin.key });
+  }
+
+  return {
+    title: `${episode.id ?? episode.key} in ${run}`,
+    crumbs: [h("a", { href: "#/?all=1" }, "Runs"), h("a", { href: list }, run), h("b", {}, episode.id ?? episode.key)],
+    keys: [
+      ["j ArrowDown", "next turn", () => pane.move(1)],
+      ["k ArrowUp", "previous turn", () => pane.move(-1)],
+      ["J ]", "next episode of the list", () => near("after") && (location.hash = near("after"))],
+      ["K [", "previous episode of the list", () => near("before") && (location.hash = near("before"))],
+      [
+        "a",
+        "the next view: whole table, then each agent",
+        () => (location.hash = here({ agent: views[(views.indexOf(agent) + 1) % views.length] })),
+      ],
+      ["e", "unfold everything, or fold it", pane.unfold],
+      ["c", "compare with another episode", compare],
+      ["u Escape", "back to the list", () => (location.hash = list)],
+    ],
+    content: [
+      h(
+        "div",
+        { class: "tools" },
+        step("\u2039 previous", near("before"), "K"),
+        step("next \u203a", near("after"), "J"),
+        h(
+          "span",
+          { class: "muted" },
+          place.place == null ? "not in the list" : `${count(place.place + 1)} of ${count(place.total)}`,
+        ),
+        h("span", { class: "spring" }),
+        h("button", { onclick: pane.unfold, title: "e" }, "Unfold all"),
+        h("button", { onclick: compare, title: "c" }, "Compare\u2026"),
+      ),
+      h("div", { class: "single" }, pane.element),
+    ],
+    ready: () => {
+      const turn = Number(parameters.get("turn"));
+      if (turn) pane.select(turn);
+      else scrollTo(0, 0);
+    },
+  };
+}
+
+const step = (text, href, title) => h("a", { class: `button ${href ? "" : "off"}`, href: href || null, title }, text);
+
+export async function comparePage(parameters, signal) {
+  const agent = parameters.get("agent") ?? "";
+  const sides = ["", "2"].map((side) => ({
+    side,
+    run: parameters.get(`run${side}`),
+    key: parameters.get(`key${side}`),
+  }));
+  const [{ runs }, ...episodes] = await Promise.all([
+    ask("runs", {}, signal),
+    ...sides.map(({ run, key }) => ask("episode", { run, key }, signal)),
+  ]);
+  const parting = firstDifference(...episodes);
+  const here = (changes) =>
+    link("compare", {
+      run: sides[0].run,
+      key: sides[0].key,
+      run2: sides[1].run,
+      key2: sides[1].key,
+      agent,
+      ...changes,
+    });
+  const panes = episodes.map((episode) =>
+    episodePane(episode, { agent, signal, parting, chose: (name) => (location.hash = here({ agent: name })) }),
+  );
+  const views = ["", ...agentsOf(episodes[0])];
+  const both = (step) => panes.forEach((pane) => pane.move(step));
+
+  return {
+    title: "two episodes",
+    crumbs: [
+      h("a", { href: "#/?all=1" }, "Runs"),
+      h("a", { href: link("run", { run: sides[0].run }) }, sides[0].run),
+      h("b", {}, "side by side"),
+    ],
+    keys: [
+      ["j ArrowDown", "next turn, in both", () => both(1)],
+      ["k ArrowUp", "previous turn, in both", () => both(-1)],
+      ["d", "where they begin to differ", () => parting && panes.forEach((pane) => pane.select(parting))],
+      [
+        "a",
+        "the next view: whole table, then each agent",
+        () => (location.hash = here({ agent: views[(views.indexOf(agent) + 1) % views.length] })),
+      ],
+      ["e", "unfold everything, or fold it", () => panes.forEach((pane) => pane.unfold())],
+      [
+        "u Escape",
+        "back to the first episode",
+        () => (location.hash = link("episode", { run: sides[0].run, key: sides[0].key })),
+      ],
+    ],
+    content: h(
+      "div",
+      { class: "pair" },
+      panes.map((pane, place) => h("div", { class: "side" }, chooser(sides, place, runs, here, signal), pane.element)),
+    ),
+  };
+}
+
+/** Which episode a side shows: a run, and the number of a line. */
+function chooser(sides, place, runs, here, signal) {
+  const { side, run, key } = sides[place];
+  const names = runs.map((one) => one.name);
+  const go = (run, key) => (location.hash = here({ [`run${side}`]: run, [`key${side}`]: key }));
+  const select = h(
+    "select",
+    { "aria-label": "Run", onchange: twin },
+    names.map((name) => h("option", { selected: name === run }, name)),
+  );
+  const input = h("input", {
+    value: key,
+    "aria-label": "Episode",
+    title: "The number of a line, or an episode's id",
+    onchange: () => go(run, input.value.trim()),
+  });
+
+  async function twin() {
+    const other = sides[1 - place];
+    const found = await ask("twin", { run: other.run, key: other.key, other: names[select.selectedIndex] }, signal);
+    if (found.key) go(names[select.selectedIndex], found.key);
+  }
+
+  async function near(which) {
+    const found = await ask("place", { run, key }, signal);
+    if (found[which]) go(run, found[which]);
+  }
+
+  return h(
+    "div",
+    { class: "tools" },
+    names.length > 1 ? select : h("b", {}, run),
+    h("button", { onclick: () => near("before"), "aria-label": "Previous episode" }, "\u2039"),
+    input,
+    h("button", { onclick: () => near("after"), "aria-label": "Next episode" }, "\u203a"),
+  );
+}
+
+/** The number of the first turn in which another acted, or did something else. */
+function firstDifference(a, b) {
+  if (!a.turns || !b.turns) return 0;
+  const told = (turn) => turn && JSON.stringify([turn.agent, turn.did]);
+  const length = Math.max(a.turns.length, b.turns.length);
+  for (let place = 0; place < length; place++) if (told(a.turns[place]) !== told(b.turns[place])) return place + 1;
+  return 0;
+}

@@ -1,0 +1,183 @@
+"""Which episodes of a run to show, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import msgspec
+
+from marl_gem.errors import RecordError
+from marl_gem.types import EpisodeError
+from marl_gem.viewer.index import Entry, Summary, without_surrogates
+from marl_gem.viewer.library import Run
+
+Filter = Callable[[Summary, Collection[str]], bool]
+
+FILTERS: dict[str, Filter] = {
+    "won": lambda episode, agents: _fared(episode, agents, "won"),
+    "drew": lambda episode, agents: _fared(episode, agents, "drew"),
+    "lost": lambda episode, agents: _fared(episode, agents, "lost"),
+    "error": lambda episode, agents: episode.error is not None,
+    "illegal": lambda episode, agents: any(agent in agents for agent in episode.illegal),
+    "cut": lambda episode, agents: bool(episode.limit) or episode.ending == "truncated",
+}
+"""What may be asked of an episode and of some of its agents. "cut": a limit ended it."""
+
+LINES = ("failed", "broken")
+"""What may be asked of a line: to be an attempt that failed for no fault of its own, or no episode at all."""
+
+SORTS: dict[str, Callable[[Summary, Collection[str]], float]] = {
+    "turns": lambda episode, agents: episode.turns,
+    "tokens": lambda episode, agents: episode.tokens,
+    "cost": lambda episode, agents: -1.0 if episode.cost is None else episode.cost,
+    "seconds": lambda episode, agents: episode.seconds,
+    "return": lambda episode, agents: next((episode.returns[a] for a in episode.returns if a in agents), 0.0),
+    "seed": lambda episode, agents: episode.seed,
+}
+"""What episodes may be sorted by; "return" is that of the first agent asked about."""
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What to show. Every condition must hold.
+
+    Args:
+        filters: of `FILTERS` and `LINES`. They ask about the agents that `seat` and `model` leave: an episode
+            is lost if one of these lost it.
+        seat: an agent that must take part.
+        model: a model that must take part, in that seat if one is named.
+        text: must stand somewhere in what was seen, said or thought; upper and lower case are the same.
+        sort: of `SORTS`; "" is the order of the file.
+        reverse: from the least to the greatest; with no `sort` from the last to the first.
+
+    Raises:
+        RecordError: there is no such filter or order.
+    """
+
+    filters: frozenset[str] = frozenset()
+    seat: str = ""
+    model: str = ""
+    text: str = ""
+    sort: str = ""
+    reverse: bool = False
+
+    def __post_init__(self) -> None:
+        if unknown := self.filters - FILTERS.keys() - set(LINES):
+            raise RecordError(f"there is no filter {min(unknown)!r}; choose from {', '.join([*FILTERS, *LINES])}")
+        if self.sort and self.sort not in SORTS:
+            raise RecordError(f"episodes cannot be sorted by {self.sort!r}; choose from {', '.join(SORTS)}")
+
+
+def select(run: Run, query: Query) -> list[Entry]:
+    """The entries of a run that a query asks for.
+
+    Raises:
+        RecordError: the run cannot be read.
+    """
+    found = [entry for entry in run.entries() if _fits(entry, query)]
+    if query.text:
+        found = _holding(run, found, query.text)
+    if not query.sort:
+        return found[::-1] if query.reverse else found
+    order = SORTS[query.sort]
+    valued = [(order(entry.summary, _agents(entry.summary, query)), entry) for entry in found if entry.summary]
+    valued.sort(key=lambda pair: pair[0], reverse=not query.reverse)
+    return [entry for _, entry in valued] + [entry for entry in found if not entry.summary]
+
+
+def _fits(entry: Entry, query: Query) -> bool:
+    if "failed" in query.filters and not entry.key.startswith("e"):
+        return False
+    if not (episode := entry.summary):
+        return query.filters <= set(LINES) and not query.seat and not query.model
+    if "broken" in query.filters:
+        return False
+    agents = _agents(episode, query)
+    if not agents and (query.seat or query.model):
+        return False
+    return all(FILTERS[name](episode, agents) for name in query.filters if name in FILTERS)
+
+
+def _agents(episode: Summary, query: Query) -> list[str]:
+    """The agents that a query asks about."""
+    return [
+        agent
+        for agent in episode.returns | episode.models
+        if query.seat in ("", agent) and query.model in ("", episode.models.get(agent))
+    ]
+
+
+def _fared(episode: Summary, agents: Collection[str], outcome: str) -> bool:
+    return any(episode.outcomes.get(agent) == outcome for agent in agents)
+
+
+# Searching for text
+
+
+class _Said(msgspec.Struct, gc=False):
+    text: str = ""
+    reasoning: str = ""
+
+
+class _Turn(msgspec.Struct, gc=False):
+    observation: Any = ""
+    response: _Said = msgspec.field(default_factory=_Said)
+
+
+class _FinalInfo(msgspec.Struct, gc=False):
+    final_observation: Any = ""
+
+
+class _Texts(msgspec.Struct, gc=False):
+    """The parts of an episode that people read."""
+
+    id: str = ""
+    turns: list[_Turn] = []
+    error: EpisodeError | None = None
+    final_infos: dict[str, _FinalInfo] = {}
+
+
+_decode = msgspec.json.Decoder(_Texts).decode
+
+
+def _holding(run: Run, entries: list[Entry], text: str) -> list[Entry]:
+    """The entries whose texts hold this one."""
+    words = "".join(c if c.isascii() and c.isalnum() else " " for c in text).lower().split()
+    probe, wanted = max(words, key=len, default="").encode(), text.lower()
+    found = []
+    for file in run.files:
+        for entry, line in file.lines([entry for entry in entries if run.file_of(entry) is file]):
+            if probe in line.lower() and _holds(line, wanted):  # most lines need not be taken apart
+                found.append(entry)
+    return found
+
+
+def _holds(line: bytes, wanted: str) -> bool:
+    try:
+        episode = _decode(line)
+    except (msgspec.DecodeError, RecursionError):  # it may hold lone surrogates, or be no episode
+        try:
+            episode = _decode(without_surrogates(line))
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return wanted in line.decode("utf-8", "replace").lower()
+    return any(wanted in text.lower() for text in _texts(episode))
+
+
+def _texts(episode: _Texts) -> Iterator[str]:
+    yield episode.id
+    if episode.error:
+        yield f"{episode.error.type}: {episode.error.message}"
+    for turn in episode.turns:
+        yield from _texts_of(turn.observation)
+        yield turn.response.reasoning
+        yield turn.response.text
+    for info in episode.final_infos.values():
+        yield from _texts_of(info.final_observation)
+
+
+def _texts_of(observation: Any) -> Iterator[str]:
+    if isinstance(observation, str):
+        yield observation
+    elif isinstance(observation, list):
+        parts = [part for part in observation if isinstance(part, dict)]
+        yield from (part[name] for part in parts for name in ("name", "text") if isinstance(part.get(name), str))

@@ -1,0 +1,184 @@
+"""The page's server: of Python's standard library, for this machine alone, and for reading alone.
+
+It listens at 127.0.0.1, answers GET, and answers only under a name of this machine, so that no other site's
+name can be made to point here (DNS rebinding). Other sites' pages may link to it, but not ask it anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from math import isfinite
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from marl_gem.errors import MarlGemError, RecordError
+from marl_gem.viewer.api import Api
+from marl_gem.viewer.library import Library
+
+FIRST_PORT = 7475
+PORTS = 100
+"""How many ports are tried, from the first one up, where none is asked for."""
+
+NAMES = {"localhost", "127.0.0.1", "::1"}
+
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ]
+)
+"""What the page may do: run our own scripts, show our own and data: pictures, ask this server. Nothing else."""
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "json": "application/json",
+    "png": "image/png",
+}
+
+
+class Server(ThreadingHTTPServer):
+    """Shows a library's runs. `serve_forever()` works until it is interrupted; `server_close()` frees the port.
+
+    Args:
+        library: the runs.
+        port: where to listen; without one the first free port from `FIRST_PORT` up, and 0 takes any.
+
+    Raises:
+        MarlGemError: the port is taken, or may not be used.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = sys.platform != "win32"  # there it would share a port that is taken
+
+    def __init__(self, library: Library, port: int | None = None) -> None:
+        self.api = Api(library)
+        self.page = {file.name: file.read_bytes() for file in (files("marl_gem.viewer") / "page").iterdir()}
+        candidates = range(FIRST_PORT, FIRST_PORT + PORTS) if port is None else [port]
+        for candidate in candidates:
+            try:
+                super().__init__(("127.0.0.1", candidate), _Handler)
+                return
+            except OverflowError:
+                raise MarlGemError(f"a port is a number from 0 to 65535, not {candidate}") from None
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise MarlGemError(f"port {candidate} cannot be used: {error.strerror}. Choose another") from error
+        raise MarlGemError(
+            f"port {port} is taken; choose another, or none to get one that is free"
+            if port is not None
+            else f"all ports from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} are taken; choose one with --port"
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asked may go away before the answer comes; all else is a fault to be told."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
+class _Refused(Exception):
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    wbufsize = -1
+    disable_nagle_algorithm = True  # or a body that comes after its head waits 40 ms for the head's receipt
+
+    def do_GET(self) -> None:
+        try:
+            self._check()
+            url = urlsplit(self.path)
+            self._answer(url.path, parse_qs(url.query, keep_blank_values=True, max_num_fields=100))
+        except _Refused as error:
+            self._send_json(error.status, {"error": str(error)})
+        except (MarlGemError, ValueError) as error:  # ValueError: of a URL that is none
+            self._send_json(HTTPStatus.NOT_FOUND, {"error": str(error)})
+
+    def _refuse(self) -> None:
+        self.close_connection = True  # there may be a body that nobody reads
+        self._send_json(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "this server is for reading; it answers GET alone"})
+
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse
+
+    def version_string(self) -> str:
+        return "marl_gem"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def _check(self) -> None:
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) != 1 or urlsplit(f"//{hosts[0]}").hostname not in NAMES:
+            raise _Refused(HTTPStatus.FORBIDDEN, "this server answers under the name localhost alone")
+        site, mode = (self.headers.get(f"Sec-Fetch-{name}", "") for name in ("Site", "Mode"))
+        if site in ("cross-site", "same-site") and (mode, self.path) != ("navigate", "/"):
+            raise _Refused(HTTPStatus.FORBIDDEN, "other sites may not ask this server anything")
+
+    def _answer(self, path: str, parameters: dict[str, list[str]]) -> None:
+        name = path.removeprefix("/") or "index.html"
+        if name in self.server.page:
+            self._send(HTTPStatus.OK, TYPES[name.rpartition(".")[2]], self.server.page[name])
+        elif name == "picture":
+            self._send(HTTPStatus.OK, TYPES["png"], self.server.api.picture(parameters).read_bytes())
+        elif path.startswith("/api/") and (question := self.server.api.questions.get(path.removeprefix("/api/"))):
+            self._send_json(HTTPStatus.OK, question(parameters))
+        else:
+            raise RecordError(f"there is nothing at {path[:100]}")
+
+    def _send_json(self, status: HTTPStatus, value: Any) -> None:
+        try:
+            body = json.dumps(value, allow_nan=False)
+        except ValueError:
+            body = json.dumps(_finite(value))
+        self._send(status, TYPES["json"], body.encode())
+
+    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Type": kind, "Content-Length": str(len(body))} | HEADERS).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _finite(value: Any) -> Any:
+    """The same with NaN and infinities, for which JSON has no form, as text."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
