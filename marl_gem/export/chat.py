@@ -25,14 +25,13 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from marl_gem import views
 from marl_gem.export.whole import whole
-from marl_gem.types import Episode, Message, Observation, Role, Turn
+from marl_gem.types import Episode, Observation, Role, Turn
 from marl_gem.viewer.library import Run
 
 Row = dict[str, Any]
@@ -163,28 +162,14 @@ def _messages(turns: Sequence[tuple[int, Turn]], sequence: _Sequence) -> tuple[l
             content, _ = _text(message["content"])
             messages.append(_message("assistant", content, turn.response.reasoning, train=number in sequence.turns))
             continue
-        for role, name, parts in _by_role(message):
-            content, shown = _text(parts)
-            messages.append(_message(role, content, name=name))
-            images += shown
+        content, shown = _text(message["content"])
+        messages.append(_message(message["role"], content, name=message.get("name", "")))
+        images += shown
     return messages, images
 
 
 def _message(role: str, content: str, reasoning: str = "", name: str = "", train: bool = False) -> Row:
     return {"role": role, "content": content, "reasoning_content": reasoning, "name": name, "train": train}
-
-
-def _by_role(message: Message) -> Iterator[tuple[str, str, Observation]]:
-    """A message's role, name and content; what tools answered gets messages of the role "tool"."""
-    content = message["content"]
-    if isinstance(content, str):
-        yield message["role"], message.get("name", ""), content
-        return
-    for is_result, group in groupby(content, lambda part: part.get("type") == "tool_result"):
-        if is_result:
-            yield from (("tool", str(part.get("name", "")), [part]) for part in group)
-        else:
-            yield message["role"], message.get("name", ""), list(group)
 
 
 def _text(content: Observation) -> tuple[str, list[str]]:
