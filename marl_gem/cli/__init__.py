@@ -12,11 +12,14 @@ import typer
 from rich.markup import escape
 
 from marl_gem.cli.check import check, playthrough
+from marl_gem.cli.evaluate import evaluate, tournament
+from marl_gem.cli.export import export
 from marl_gem.cli.list import list_scenarios
 from marl_gem.cli.play import play
 from marl_gem.cli.tau import app as tau
 from marl_gem.cli.terminal import err
 from marl_gem.cli.train import train
+from marl_gem.cli.view import view
 from marl_gem.errors import MarlGemError
 
 app = typer.Typer(
@@ -28,6 +31,10 @@ app = typer.Typer(
 app.command("list")(list_scenarios)
 app.command("play")(play)
 app.command("train")(train)
+app.command("eval")(evaluate)
+app.command("tournament")(tournament)
+app.command("view")(view)
+app.command("export")(export)
 app.command("check")(check)
 app.command("playthrough")(playthrough)
 app.add_typer(tau, name="tau")

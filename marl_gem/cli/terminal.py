@@ -38,15 +38,15 @@ def _share(count: int, games: int) -> str:
 
 
 @contextmanager
-def stop_on_interrupt() -> Iterator[list[bool]]:
-    """The first Ctrl-C asks to stop (the list is no longer empty), the second stops at once."""
+def stop_on_interrupt(after: str = "this update") -> Iterator[list[bool]]:
+    """The first Ctrl-C asks to stop after what is at hand (the list is no longer empty), the second stops at once."""
     asked: list[bool] = []
 
     def handle(*_: object) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(True)
-        err.print("[yellow]stopping after this update; Ctrl-C again stops at once[/]")
+        err.print(f"[yellow]stopping after {after}; Ctrl-C again stops at once[/]")
 
     with _handler(handle):
         yield asked

@@ -1,0 +1,299 @@
+"""marl-gem eval and marl-gem tournament: numbers that can be trusted, from runs that survive anything."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.markdown import Markdown
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as ProgressBar
+
+from marl_gem.agents import HumanPolicy, Policy
+from marl_gem.cli.terminal import Options, err, out, stop_on_interrupt
+from marl_gem.errors import ConfigError
+from marl_gem.evaluation import (
+    Budget,
+    Ground,
+    Numbers,
+    Plan,
+    Player,
+    Progress,
+    plan_evaluation,
+    plan_grid,
+    plan_tournament,
+    run,
+)
+from marl_gem.evaluation.book import stored_config
+from marl_gem.evaluation.markdown import money_text, summary
+from marl_gem.llm.models import Models
+from marl_gem.seats import options_of, parse_seats, policy
+from marl_gem.settings import override
+from marl_gem.types import Limits
+
+PLAIN_LINE_EVERY = 10.0
+"""Seconds between two lines about the progress where there is no terminal."""
+
+Scenario = Annotated[str | None, typer.Argument(help="A scenario id; marl-gem list shows them.")]
+N = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; by default all there are, or 100.")]
+Repeats = Annotated[int | None, typer.Option(min=1, help="How often each task is played; more than 1 gives pass^k.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Fixes every random choice.")]
+Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; by default a fresh one in runs/.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out; what is not given is as it was.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="How many episodes are live at once.")]
+MaxTurns = Annotated[int | None, typer.Option(min=1, help="Of an episode: it is cut after so many turns.")]
+MaxTokens = Annotated[int | None, typer.Option(min=1, help="Of an episode: it is cut after so many tokens.")]
+MaxSeconds = Annotated[float | None, typer.Option(min=0, help="Of an episode: it is cut after so long.")]
+MaxCost = Annotated[float | None, typer.Option(min=0, help="Of an episode: it is cut after so many US dollars.")]
+RunEpisodes = Annotated[int | None, typer.Option("--run-max-episodes", min=0, help="Of the run: no more episodes.")]
+RunTokens = Annotated[int | None, typer.Option("--run-max-tokens", min=0, help="Of the run: then none begins.")]
+RunSeconds = Annotated[float | None, typer.Option("--run-max-seconds", min=0, help="Of this call: then none begins.")]
+RunCost = Annotated[float | None, typer.Option("--run-max-cost", min=0, help="Of the run, in US dollars.")]
+Cache = Annotated[Path | None, typer.Option(help="Keep the models' answers in this file, and ask nothing twice.")]
+
+
+def evaluate(
+    scenario: Scenario = None,
+    seats: Annotated[
+        list[str] | None,
+        typer.Option("--seat", metavar="AGENT=WHO", help="A seat and who sits there; others play at random."),
+    ] = None,
+    grid: Annotated[
+        bool, typer.Option("--grid", help="A seat may be given several times: play all combinations.")
+    ] = False,
+    n: N = None,
+    repeats: Repeats = None,
+    seed: Seed = None,
+    resume: Resume = False,
+    folder: Out = None,
+    concurrency: Concurrency = 64,
+    max_turns: MaxTurns = None,
+    max_tokens: MaxTokens = None,
+    max_seconds: MaxSeconds = None,
+    max_cost: MaxCost = None,
+    run_episodes: RunEpisodes = None,
+    run_tokens: RunTokens = None,
+    run_seconds: RunSeconds = None,
+    run_cost: RunCost = None,
+    cache: Cache = None,
+    options: Options = None,
+) -> None:
+    """Evaluate who sits where: success, returns, tokens, cost and more, with intervals, and every episode on disk.
+
+    A run can be killed at any moment and goes on with --resume. The first Ctrl-C ends it in order, the second at once.
+    """
+    asked = _Asked(scenario, folder, resume, ("eval", "grid"), options)
+    limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
+    numbers = asked.numbers(n, repeats, seed, limits)
+    whos = _by_seat(seats) if seats else asked.seats()
+    grid = grid or (not seats and asked.stored.get("kind") == "grid")
+    several = [agent for agent, own in whos.items() if len(own) > 1]
+    if several and not grid:
+        raise ConfigError(f"seat {several[0]!r} is given {len(whos[several[0]])} times; --grid plays all combinations")
+    if grid and not several:
+        raise ConfigError("a grid needs a seat that is given several times, as in --seat a=random --seat a=human")
+    ground = asked.ground([f"{agent}={who}" for agent, own in whos.items() for who in own])
+    load = asked.loader(ground, cache)
+    players = {agent: [_seat(agent, who, ground, load) for who in own] for agent, own in whos.items()}
+    for agent in ground.agents:
+        players.setdefault(agent, [Player("random", load("random"))])
+    if grid:
+        plan = plan_grid(ground, players, numbers)
+    else:
+        plan = plan_evaluation(ground, {agent: own[0] for agent, own in players.items()}, numbers)
+    _play(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
+
+
+def tournament(
+    scenario: Scenario = None,
+    players: Annotated[
+        list[str] | None, typer.Option("--player", metavar="NAME=WHO", help="A player. Give two or more.")
+    ] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Games of each seating; all tasks, or 100.")] = None,
+    seed: Seed = None,
+    resume: Resume = False,
+    folder: Out = None,
+    concurrency: Concurrency = 64,
+    max_turns: MaxTurns = None,
+    max_tokens: MaxTokens = None,
+    max_seconds: MaxSeconds = None,
+    max_cost: MaxCost = None,
+    run_episodes: RunEpisodes = None,
+    run_tokens: RunTokens = None,
+    run_seconds: RunSeconds = None,
+    run_cost: RunCost = None,
+    cache: Cache = None,
+    options: Options = None,
+) -> None:
+    """Let players meet, each in every seat equally often, and rate them.
+
+    A run can be killed at any moment and goes on with --resume. The first Ctrl-C ends it in order, the second at once.
+    """
+    asked = _Asked(scenario, folder, resume, ("tournament",), options)
+    limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
+    numbers = asked.numbers(n, None, seed, limits)
+    named = _by_name(players) if players else dict(asked.stored.get("players", {}))
+    ground = asked.ground([f"{name}={who}" for name, who in named.items()])
+    load = asked.loader(ground, cache)
+    plan = plan_tournament(ground, {name: Player(who, load(who)) for name, who in named.items()}, numbers)
+    _play(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
+
+
+class _Asked:
+    """What the command line says, and where it says nothing, what the run that is resumed was asked for."""
+
+    def __init__(
+        self, scenario: str | None, folder: Path | None, resume: bool, kinds: tuple[str, ...], options: list[str] | None
+    ) -> None:
+        if resume and folder is None:
+            raise ConfigError("which run should go on? Name its folder with --out")
+        self.resume, self.kind = resume, kinds[0]
+        self.stored: Mapping[str, Any] = (stored_config(folder, resume) if folder else None) or {}
+        if self.stored and self.stored["kind"] not in kinds:
+            command = "tournament" if self.stored["kind"] == "tournament" else "eval"
+            raise ConfigError(f"{folder} is not such a run; go on with: marl-gem {command} --out {folder} --resume")
+        self.scenario: str = scenario or self.stored.get("scenario", "")
+        if not self.scenario:
+            raise ConfigError("which scenario? For instance game:KuhnPoker-v0; `marl-gem list` shows all")
+        self.folder = folder or _fresh_folder(self.kind, self.scenario)
+        self._options = override({}, options or [])
+
+    def numbers(self, n: int | None, repeats: int | None, seed: int | None, limits: Limits) -> Numbers:
+        stored = self.stored
+        return Numbers(
+            n or stored.get("n"),
+            repeats or stored.get("repeats", 1),
+            stored.get("seed", 0) if seed is None else seed,
+            limits if limits != Limits() else msgspec.convert(stored.get("limits", {}), Limits),
+        )
+
+    def seats(self) -> dict[str, list[str]]:
+        seats = self.stored.get("seats", {})
+        return {agent: [who] if isinstance(who, str) else list(who) for agent, who in seats.items()}
+
+    def ground(self, seats: list[str]) -> Ground:
+        """The scenario; trained policies see it as they did in training, where nothing else is said."""
+        options = {**options_of(seats, self.scenario), **self.stored.get("options", {}), **self._options}
+        return Ground.of(self.scenario, options)
+
+    def loader(self, ground: Ground, cache: Path | None) -> Callable[[str], Policy]:
+        """What makes a policy from text, once from each."""
+        models = Models(cache)
+
+        def load(who: str) -> Policy:
+            return policy(who, self.scenario, _person, options=ground.made_with, models=models)
+
+        return functools.cache(load)
+
+
+def _by_seat(assignments: list[str]) -> dict[str, list[str]]:
+    whos: dict[str, list[str]] = {}
+    for assignment in assignments:
+        agent, equals, who = assignment.partition("=")
+        if not equals or not who:
+            raise ConfigError(f"{assignment!r} seats nobody; write --seat AGENT=WHO, as in --seat player_0=random")
+        whos.setdefault(agent, []).append(who)
+    return whos
+
+
+def _by_name(assignments: list[str]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, who = assignment.partition("=")
+        if not equals or not who:
+            raise ConfigError(f"{assignment!r} names no player; write --player NAME=WHO, as in --player dice=random")
+        if name in named:
+            raise ConfigError(f"two players are called {name!r}; every player needs a name of its own")
+        named[name] = who
+    return named
+
+
+def _seat(agent: str, who: str, ground: Ground, load: Callable[[str], Policy]) -> Player:
+    """Somebody in a seat that the scenario has."""
+    return Player(who, parse_seats([f"{agent}={who}"], ground.make(), load)[agent])
+
+
+def _person() -> HumanPolicy:
+    return HumanPolicy(lambda text: out.print(escape(text)), lambda prompt: out.input(f"[bold]{escape(prompt)}[/]"))
+
+
+def _fresh_folder(kind: str, scenario: str) -> Path:
+    stem = f"{kind}-{scenario.partition(':')[2] or scenario}"
+    return next(folder for number in count(1) if not (folder := Path("runs") / f"{stem}-{number}").exists())
+
+
+def _play(plan: Plan, asked: _Asked, concurrency: int, budget: Budget) -> None:
+    folder, human = asked.folder, any(isinstance(player.policy, HumanPolicy) for player in plan.players)
+    command = "tournament" if plan.kind == "tournament" else "eval"
+    again = f"marl-gem {command} --out {escape(str(folder))} --resume"
+    err.print(f"[bold]{escape(plan.ground.scenario)}[/]: {len(plan.slots)} episodes in {escape(str(folder))}")
+    try:
+        with stop_on_interrupt("the episodes that are live") as stop, _shown(plan, human) as watch:
+            result = run(
+                plan,
+                folder,
+                resume=asked.resume,
+                concurrency=1 if human else concurrency,
+                budget=budget,
+                stop=lambda: bool(stop),
+                watch=watch,
+            )
+    except KeyboardInterrupt:
+        err.print(f"stopped at once. Go on with:\n  {again}", soft_wrap=True)
+        sys.exit(130)
+    out.print(Markdown(summary(result.report)))
+    for file in sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != "."):
+        out.print(f"  {escape(str(file))}", soft_wrap=True)
+    if result.owed:
+        err.print(f"[yellow]{result.owed} episodes are owed.[/] Go on with:\n  {again}", soft_wrap=True)
+        sys.exit(130 if result.stopped == "interrupted" else 1)
+
+
+@contextmanager
+def _shown(plan: Plan, human: bool) -> Iterator[Callable[[Progress], None]]:
+    """Show how far a run is: a bar in a terminal, else a line now and then; nothing where a person plays."""
+    if human:
+        yield lambda progress: None
+    elif err.is_terminal:
+        columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[told]}"))
+        with ProgressBar(*columns, console=err) as bar:
+            task = bar.add_task("", total=len(plan.slots), told="")
+            yield lambda progress: bar.update(task, completed=progress.done, told=escape(_told(plan, progress)))
+    else:
+        last = time.monotonic()
+
+        def line(progress: Progress) -> None:
+            nonlocal last
+            if time.monotonic() - last >= PLAIN_LINE_EVERY or progress.done == progress.total:
+                last = time.monotonic()
+                told = f"{progress.done}/{progress.total} episodes {_told(plan, progress)}"
+                err.print(escape(told), soft_wrap=True)
+
+        yield line
+
+
+def _told(plan: Plan, progress: Progress) -> str:
+    """The few figures that fit behind a progress bar."""
+    parts = [f"{agent} {100 * share:.0f}%" for agent, share in progress.success.items()] if plan.kind == "eval" else []
+    if progress.failed:
+        parts.append(f"{progress.failed} failed")
+    if progress.tokens:
+        parts.append(f"{progress.tokens:,} tokens")
+    if progress.cost != 0:
+        expected = (progress.cost or 0.0) + (progress.cost_left or 0.0)
+        parts.append(
+            f"cost {money_text(progress.cost)}" + (f" of about {money_text(expected)}" if progress.cost_left else "")
+        )
+    if progress.left is not None and progress.done < progress.total:
+        minutes, seconds = divmod(round(progress.left), 60)
+        parts.append(f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d} left")
+    return "  ".join(parts)

@@ -1,0 +1,106 @@
+"""Means with intervals, pass^k and pass@k, quantiles. Plain Python, and the same numbers on every machine."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from marl_gem.evaluate import wilson
+
+RESAMPLES = 1000
+DRAWS = 5_000_000
+"""With more than 5,000 tasks there are fewer resamples, down to 200: an interval should take about half a second."""
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A mean and its 95% interval; no interval where there is only one task. `n` counts values, not tasks."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+def estimate(tasks: Sequence[Sequence[float]], seed: int, proportion: bool = False) -> Estimate | None:
+    """The mean of all values and its 95% interval by bootstrap (Efron, 1979), which draws tasks, not values:
+    repeats of one task are alike, and taking them for independent would make the interval too narrow.
+
+    Args:
+        tasks: the values of each task.
+        seed: fixes the resamples.
+        proportion: the values lie from 0 to 1. Where all are 0 or all are 1, a bootstrap sees no doubt at all;
+            then Wilson's interval for as many trials as there are tasks is given.
+
+    Returns:
+        None if there is no value.
+    """
+    sums = [(math.fsum(values), len(values)) for values in tasks if values]
+    n = sum(count for _, count in sums)
+    if not n:
+        return None
+    mean = math.fsum(total for total, _ in sums) / n
+    if proportion and mean in (0.0, 1.0):
+        low, high = wilson(len(sums) if mean else 0, len(sums))
+        return Estimate(mean, low, high, n)
+    if len(sums) == 1:
+        return Estimate(mean, None, None, n)
+    means = sorted(_resampled(sums, random.Random(seed)))
+    return Estimate(mean, quantile(means, 0.025), quantile(means, 0.975), n)
+
+
+def _resampled(sums: list[tuple[float, int]], rng: random.Random) -> list[float]:
+    size = len(sums)
+    rounds = max(200, min(RESAMPLES, DRAWS // size))
+    if len({count for _, count in sums}) == 1:  # mostly; three times as fast
+        totals, n = [total for total, _ in sums], size * sums[0][1]
+        return [sum(rng.choices(totals, k=size)) / n for _ in range(rounds)]
+    means = []
+    for _ in range(rounds):
+        drawn = rng.choices(sums, k=size)
+        means.append(sum(total for total, _ in drawn) / sum(count for _, count in drawn))
+    return means
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """`hat`: the chance that all of k tries at a task succeed (pass^k); `at`: that at least one does (pass@k)."""
+
+    k: int
+    hat: Estimate
+    at: Estimate
+
+
+def passes(tasks: Sequence[Sequence[bool]], seed: int) -> list[Pass]:
+    """pass^k and pass@k for every k up to the number of repeats, over the tasks that have been tried k times."""
+    result = []
+    for k in range(1, max(map(len, tasks), default=0) + 1):
+        tried = [(len(tries), sum(tries)) for tries in tasks if len(tries) >= k]
+        hat, at = (_over_tasks(way, tried, k, seed) for way in (pass_hat_k, pass_at_k))
+        result.append(Pass(k, hat, at))
+    return result
+
+
+def pass_hat_k(n: int, c: int, k: int) -> float:
+    """The chance that all of k tries, drawn from n of which c succeeded, are among the c (arXiv 2406.12045)."""
+    return math.comb(c, k) / math.comb(n, k)
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """The chance that at least one of k tries, drawn from n of which c succeeded, is (arXiv 2107.03374)."""
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which `share` of them lie, between two neighbours in proportion. `ordered` is not empty."""
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def _over_tasks(way: Callable[[int, int, int], float], tried: list[tuple[int, int]], k: int, seed: int) -> Estimate:
+    estimated = estimate([[way(n, c, k)] for n, c in tried], seed, proportion=True)
+    assert estimated is not None  # k is at most the greatest number of tries
+    return estimated
