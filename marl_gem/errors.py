@@ -19,7 +19,7 @@
         ContextTooLong       the prompt does not fit the model
       ConversionError      an env that another library's API cannot hold, or that cannot be told in text
       RecordError          a record that cannot be written or read
-      ConfigError          a training configuration that makes no sense, or differs from the run's
+      ConfigError          a configuration that makes no sense, or differs from the run's
       JournalError         a run's folder that cannot be read or written, or that another process works on
       CheckpointError      a checkpoint that is missing, damaged or of another scenario
 
@@ -116,7 +116,7 @@ class RecordError(MarlGemError):
 
 
 class ConfigError(MarlGemError):
-    """A training configuration makes no sense, or is not the one the run was started with."""
+    """What was configured makes no sense, or is not what the run was started with."""
 
 
 class JournalError(MarlGemError):

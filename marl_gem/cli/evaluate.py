@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
 from marl_gem.agents import HumanPolicy, Policy
-from marl_gem.cli.terminal import Options, err, out, stop_on_interrupt
+from marl_gem.cli.terminal import Options, err, out, person, stop_on_interrupt
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import (
     Budget,
@@ -190,7 +190,7 @@ class _Asked:
         models = Models(cache)
 
         def load(who: str) -> Policy:
-            return policy(who, self.scenario, _person, options=ground.made_with, models=models)
+            return policy(who, self.scenario, person, options=ground.made_with, models=models)
 
         return functools.cache(load)
 
@@ -220,10 +220,6 @@ def _by_name(assignments: list[str]) -> dict[str, str]:
 def _seat(agent: str, who: str, ground: Ground, load: Callable[[str], Policy]) -> Player:
     """Somebody in a seat that the scenario has."""
     return Player(who, parse_seats([f"{agent}={who}"], ground.make(), load)[agent])
-
-
-def _person() -> HumanPolicy:
-    return HumanPolicy(lambda text: out.print(escape(text)), lambda prompt: out.input(f"[bold]{escape(prompt)}[/]"))
 
 
 def _fresh_folder(kind: str, scenario: str) -> Path:

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 import marl_gem.registry
 from marl_gem.agents import HumanPolicy, Policy, as_text
-from marl_gem.cli.terminal import Options, interruptible, out, show_tallies
+from marl_gem.cli.terminal import Options, interruptible, out, person, show_tallies
 from marl_gem.errors import MarlGemError
 from marl_gem.evaluate import tally
 from marl_gem.llm.models import Models
@@ -45,7 +45,7 @@ def play(
     models = Models()
 
     def load(who: str) -> Policy:
-        return policy(who, scenario, lambda: HumanPolicy(_show, _ask), options=made_with, models=models)
+        return policy(who, scenario, person, options=made_with, models=models)
 
     seating = parse_seats(seats or [], make(), load)
     human = any(isinstance(seated, HumanPolicy) for seated in seating.values())
@@ -79,11 +79,3 @@ def _tell(episode: Episode, human: bool) -> None:
             out.print(f"{escape(agent)}: {escape(str(told))}")
     returns = ", ".join(f"{agent} {value:+g}" for agent, value in episode.returns.items())
     out.print(f"[bold]{episode.ending}[/] after {len(episode.turns)} turns: {escape(returns)}")
-
-
-def _show(text: str) -> None:
-    out.print(escape(text))
-
-
-def _ask(prompt: str) -> str:
-    return out.input(f"[bold]{escape(prompt)}[/]")

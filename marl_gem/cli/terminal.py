@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from marl_gem.agents import HumanPolicy
 from marl_gem.evaluate import Tally, wilson
 
 out = Console(highlight=False)
@@ -21,6 +22,11 @@ Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the scenario. May be repeated."),
 ]
+
+
+def person() -> HumanPolicy:
+    """Somebody who sits at this terminal."""
+    return HumanPolicy(lambda text: out.print(escape(text)), lambda prompt: out.input(f"[bold]{escape(prompt)}[/]"))
 
 
 def show_tallies(tallies: dict[str, Tally], title: str) -> None:

@@ -121,7 +121,7 @@ class Ground:
         make = functools.partial(registry.make, scenario, **made_with) if isinstance(scenario, str) else scenario
         env = make()
         try:
-            agents, tasks = tuple(env.possible_agents), getattr(env, "tasks", None)
+            agents, tasks = tuple(env.possible_agents), env.tasks
             counted = tasks if isinstance(tasks, int) else None
             joins, competitive = env.facts.joins, env.facts.zero_sum is True
             return cls(env.scenario, named, make, made_with, agents, joins, counted, competitive)

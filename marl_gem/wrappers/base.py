@@ -60,6 +60,7 @@ class Wrapper(MultiAgentEnv):
     selector = forwarded("selector")
     max_steps = forwarded("max_steps")
     blocking = forwarded("blocking")
+    tasks = forwarded("tasks")
     facts = forwarded("facts")
     seed = forwarded("seed")
     steps = forwarded("steps")
