@@ -164,6 +164,15 @@ def test_a_server_that_comes_back_costs_retries_and_no_calls() -> None:
     assert 60 <= clock.now < 120
 
 
+def test_a_server_that_goes_and_comes_back_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    server = Server(clock, lambda now: now >= 100)
+    asyncio.run(ask_all(Retrying(server, backoff=clock.backoff(), breaker=Breaker(3, 900.0, clock.backoff())), 20))
+    away, back = [record.getMessage() for record in caplog.records]
+    assert away == "nobody there. All wait for it now, up to 900 s"
+    assert back.startswith("the server is back after 1")
+
+
 def test_only_one_knocks_at_a_time() -> None:
     async def scenario() -> None:
         clock = Clock()

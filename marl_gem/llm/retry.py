@@ -11,6 +11,7 @@ that while it is away only one caller knocks, and all others wait for what comes
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,6 +21,8 @@ import msgspec
 from marl_gem.errors import LLMError, ServerUnreachable, TransientLLMError
 from marl_gem.llm import LLM, Sampling
 from marl_gem.types import Message, Response, ToolSpec
+
+_log = logging.getLogger(__name__)
 
 
 class Backoff:
@@ -118,11 +121,15 @@ class Breaker:
                 self._away_since = now
             if trying or not self.is_open:
                 self._failed += 1
+                if self._failed == self.failures:
+                    _log.warning("%s. All wait for it now, up to %.0f s", error, self.patience)
                 self._next_try = now + self._backoff.wait(max(1, self._failed - self.failures + 1))
                 end = self._away_since + self.patience
                 if now < end:
                     self._next_try = min(self._next_try, end)  # one last time before all is given up
         elif error is None or isinstance(error, LLMError):
+            if self.is_open:
+                _log.warning("the server is back after %.0f s", self._backoff.clock() - self._away_since)
             self._failed = 0  # whatever it said, somebody is there
         if trying:
             self._hand_on()
