@@ -1,7 +1,8 @@
 """marl_gem: a multi-agent gym for language-model agents."""
 
 from marl_gem.env import MultiAgentEnv
-from marl_gem.registry import list, make, register
+from marl_gem.registry import list as list
+from marl_gem.registry import make, register
 from marl_gem.selectors.base import AgentSelector
 from marl_gem.selectors.directed import DirectedSelector
 from marl_gem.selectors.graph import END, GraphSelector
@@ -33,7 +34,6 @@ __all__ = [
     "ToolSpec",
     "Turn",
     "VectorEnv",
-    "list",
     "make",
     "register",
 ]

@@ -20,6 +20,7 @@ from math import isfinite
 from typing import Any, NoReturn, Self, TypeAlias
 
 from marl_gem.errors import EpisodeOver, InvalidAction, InvalidOption, ScenarioFault, SelectorError
+from marl_gem.seeding import as_seed
 from marl_gem.selectors.base import AgentSelector
 from marl_gem.types import Facts, Observation, Role
 
@@ -55,6 +56,9 @@ class MultiAgentEnv:
     blocking: bool = False
     """Whether `step` and `reset` wait for something outside Python; rollouts then give them a thread."""
 
+    tasks: int | None = None
+    """How many tasks there are, where an episode is about one of several: `reset` takes the option `task`, from 0."""
+
     facts: Facts = Facts()
     """What the scenario declares of itself: zero-sum, turn order, reward range."""
 
@@ -84,6 +88,7 @@ class MultiAgentEnv:
     _rng: random.Random | None = None
     _blank: tuple[dict[str, float], dict[str, bool], dict[str, bool], Infos]
     _blank_of: tuple[str, ...] | None = None
+    _known_agents: Sequence[str] = ()
     _zeros: dict[str, float]
     _falses: dict[str, bool]
     _state: str = "never reset"
@@ -117,6 +122,8 @@ class MultiAgentEnv:
 
     def add_agent(self, agent: str) -> None:
         """An agent joins; call it from `_reset` or `_process_actions`."""
+        if not isinstance(agent, str):
+            raise ScenarioFault(f"{self.scenario}: an agent's name is text, not {agent!r}")
         if agent in self.returns:
             raise ScenarioFault(f"{self.scenario}: agent {agent!r} joins twice; every agent joins once an episode")
         self.returns[agent] = 0.0
@@ -152,20 +159,19 @@ class MultiAgentEnv:
             ScenarioFault: the scenario's code raised.
             SelectorError: the turn order names nobody or a stranger.
         """
+        given, seed = seed, random.SystemRandom().getrandbits(32) if seed is None else as_seed(seed)
         if seed is None:
-            seed = random.SystemRandom().getrandbits(32)
-        elif not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise InvalidOption(f"{self.scenario}: a seed is an integer from 0 up, not {seed!r}")
+            raise InvalidOption(f"{self.scenario}: a seed is an integer from 0 up, not {given!r}")
         if not isinstance(getattr(self, "selector", None), AgentSelector):
             raise SelectorError(f"{self.scenario} has no selector: set one, for instance SequentialSelector()")
         if self.selector is getattr(type(self), "selector", None):  # not vars(self), which slows all attributes down
             self.selector = copy.deepcopy(self.selector)  # what stands on the class is shared by all its envs
         self._state = "not reset after a failure"
         self.seed, self._rng, self.steps = seed, None, 0
+        if self.possible_agents is not self._known_agents:
+            self._check_agents()
         self.agents = tuple(self.possible_agents)
         self.returns = dict.fromkeys(self.agents, 0.0)
-        if len(self.returns) != len(self.agents) or isinstance(self.possible_agents, str):
-            raise ScenarioFault(f"{self.scenario}: possible_agents are names, each once, not {self.possible_agents!r}")
         self._clear(self.agents)
         self.selector.reseed(seed)
         self.selector.reset(self.agents)
@@ -255,6 +261,13 @@ class MultiAgentEnv:
 
     # The life of a step
 
+    def _check_agents(self) -> None:
+        agents = self.possible_agents
+        in_order = isinstance(agents, Sequence) and not isinstance(agents, str)  # a set has another order in every run
+        if not in_order or not all(isinstance(agent, str) for agent in agents) or len(set(agents)) != len(agents):
+            raise ScenarioFault(f"{self.scenario}: possible_agents are names, each once, in a tuple, not {agents!r}")
+        self._known_agents = agents if isinstance(agents, tuple) else ()  # a list may change
+
     def _clear(self, alive: tuple[str, ...]) -> None:
         if alive is not self._blank_of:
             self._blank_of, self._zeros, self._falses = alive, dict.fromkeys(alive, 0.0), dict.fromkeys(alive, False)
@@ -310,8 +323,10 @@ class MultiAgentEnv:
         """A value as the contract has it: a flag may be any that equals True or False, such as NumPy's."""
         if kind is float or isinstance(value, kind):
             return value
-        if kind is bool and value == bool(value):
-            return bool(value)
+        if kind is bool:
+            with contextlib.suppress(TypeError, ValueError):  # of what has no truth, such as an array
+                if value == bool(value):
+                    return bool(value)
         raise ScenarioFault(f"{self.scenario}: {name} must hold a {kind.__name__} for each agent, not {value!r}")
 
     def _finite(self, agent: str, reward: Any) -> float:
@@ -324,8 +339,14 @@ class MultiAgentEnv:
         )
 
     def _retire(self, alive: Sequence[str]) -> None:
+        terminations, truncations, infos = self.terminations, self.truncations, self.infos
         for agent in alive:
-            if self.terminations[agent] or self.truncations[agent]:
+            if terminations[agent] is False and truncations[agent] is False and type(infos[agent]) is dict:
+                continue  # mostly
+            terminations[agent] = self._typed("terminations", terminations[agent], bool)
+            truncations[agent] = self._typed("truncations", truncations[agent], bool)
+            infos[agent] = self._typed("infos", infos[agent], dict)
+            if terminations[agent] or truncations[agent]:
                 try:
                     self.infos[agent]["final_observation"] = self.observe(agent)
                 except Exception as error:
@@ -344,27 +365,37 @@ class MultiAgentEnv:
 
     def _hand_over(self) -> Observations:
         """Give the turn to whom the selector names."""
-        acting = self.selector.acting
-        alone = len(acting) == 1 and acting[0] in self.agents  # mostly
-        if not alone and (not acting or len(set(acting)) != len(acting) or not set(acting) <= set(self.agents)):
-            raise SelectorError(
-                f"{self.scenario}: {type(self.selector).__name__} names {list(acting)} after step {self.steps}; "
-                f"it must name one or more of {list(self.agents)}, each once"
-            )
+        try:
+            acting = self.selector.acting
+        except Exception as error:
+            self._fault("selector.advance", error)
+        if not (type(acting) is tuple and len(acting) == 1 and acting[0] in self.agents):  # mostly it is
+            acting = self._check_acting(acting)
         self.acting = acting
         observations: Observations = {}
-        where = ""
+        infos, where = self.infos, ""
         try:
             for agent in acting:
                 where = "legal_actions"
                 legal = self.legal_actions(agent)
-                if legal is not None and agent in self.infos:
-                    self.infos[agent]["legal_actions"] = list(legal)
+                if legal is not None and agent in infos:
+                    infos[agent]["legal_actions"] = list(legal)
                 where = "observe"
                 observations[agent] = self.observe(agent)
         except Exception as error:
             self._fault(where, error)
         return observations
+
+    def _check_acting(self, named: object) -> tuple[str, ...]:
+        """Whom the selector names, if it names agents; a turn order of somebody's own may give anything."""
+        acting = tuple(named) if isinstance(named, tuple | list) else ()
+        if not acting or any(agent not in self.agents for agent in acting) or len(set(acting)) != len(acting):
+            raise SelectorError(
+                f"{self.scenario}: {type(self.selector).__name__} names "
+                f"{list(named) if isinstance(named, tuple) else repr(named)} after step {self.steps}; "
+                f"it must name one or more of {list(self.agents)}, each once"
+            )
+        return acting
 
     def _fault(self, where: str, error: Exception) -> NoReturn:
         """The scenario's code raised: make it a fault that says where and how to see it again."""

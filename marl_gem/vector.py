@@ -32,7 +32,7 @@ import msgspec
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError, EnvError, EpisodeOver, InvalidAction, InvalidOption
-from marl_gem.seeding import derive_seed
+from marl_gem.seeding import as_seed, derive_seed
 from marl_gem.types import EpisodeError
 
 Make: TypeAlias = Callable[[], MultiAgentEnv]
@@ -111,8 +111,9 @@ class VectorEnv:
             Exception: what the first `make` raised, if all of them did; where only some did, they are tried
                 again at the first reset.
         """
-        makes = ([makes] if callable(makes) else list(makes)) * copies
-        _check_arguments(makes, autoreset, workers)
+        makes = [makes] if callable(makes) or not isinstance(makes, Sequence) or isinstance(makes, str) else list(makes)
+        _check_arguments(makes, copies, autoreset, workers)
+        makes *= copies
         self.seed = random.SystemRandom().getrandbits(32) if seed is None else _check_seed(seed)
         self.autoreset = autoreset
         self._places = [_Place(index, make, self.seed, autoreset == "same_step") for index, make in enumerate(makes)]
@@ -154,7 +155,7 @@ class VectorEnv:
 
     def reset(
         self,
-        seed: int | Mapping[int, int] | None = None,
+        seed: int | Mapping[int, int] | Sequence[int] | None = None,
         options: Mapping[str, Any] | None = None,
         only: Iterable[int] | None = None,
     ) -> list[Result]:
@@ -162,7 +163,8 @@ class VectorEnv:
 
         Args:
             seed: what seeds derive from now; episodes count from 0 again. None: the envs go on to their next
-                episodes. A dict of index to seed: one episode with this very seed, in these envs only.
+                episodes. A dict of index to seed: one episode with this very seed, in these envs only. A list
+                of seeds: likewise one for each env.
             options: what the scenario takes. The episodes that autoreset begins get them, too.
             only: the indices of the envs to reset.
 
@@ -176,19 +178,22 @@ class VectorEnv:
         """
         self._check_open()
         own_seeds: dict[int, int] = {}
+        if isinstance(seed, list | tuple):
+            if len(seed) != len(self):
+                raise InvalidOption(f"VectorEnv: {len(seed)} seeds for {len(self)} envs; give a dict of index to seed")
+            seed = dict(enumerate(seed))
         if isinstance(seed, Mapping):
             if only is not None:
-                raise InvalidOption("VectorEnv: a dict of seeds tells which envs to reset; leave out `only`")
-            only, own_seeds, seed = seed, dict(seed), None
+                raise InvalidOption("VectorEnv: seeds of their own tell which envs to reset; leave out `only`")
+            only, own_seeds, seed = seed, {index: _check_seed(given) for index, given in seed.items()}, None
         indices = {self._place(index).index for index in (range(len(self)) if only is None else only)}
-        for given in own_seeds.values() if seed is None else [seed]:
-            _check_seed(given)
-        if seed is not None and only is None:
-            self.seed = seed
+        base_seed = None if seed is None else _check_seed(seed)
+        if base_seed is not None and only is None:
+            self.seed = base_seed
         self._drop(indices)
         places = [self._places[index] for index in sorted(indices)]
         for place in places:
-            place.prepare(seed, own_seeds.get(place.index), options)
+            place.prepare(base_seed, own_seeds.get(place.index), options)
         results = self._run([(place, {}) for place in places])
         for result in results:
             if result.error and result.error.type == InvalidOption.__name__:
@@ -588,8 +593,10 @@ def _make_all(places: list[_Place]) -> tuple[str, ...]:
     return agents
 
 
-def _check_arguments(makes: Sequence[Any], autoreset: str, workers: int | None) -> None:
-    if not makes:
+def _check_arguments(makes: Sequence[Any], copies: int, autoreset: str, workers: int | None) -> None:
+    if not isinstance(copies, int):
+        raise ConfigError(f"VectorEnv: copies is a whole number from 1 up, not {copies!r}")
+    if not makes or copies < 1:
         raise ConfigError("VectorEnv: there are no envs to make; give one make() or more, and copies from 1 up")
     for index, make in enumerate(makes):
         if not callable(make):
@@ -604,6 +611,7 @@ def _check_arguments(makes: Sequence[Any], autoreset: str, workers: int | None) 
 
 
 def _check_seed(seed: object) -> int:
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+    known = as_seed(seed)
+    if known is None:
         raise InvalidOption(f"VectorEnv: a seed is a whole number from 0 up, not {seed!r}")
-    return seed
+    return known

@@ -106,7 +106,7 @@ class GraphSelector(AgentSelector):
             absent = sorted(node for node in reached if isinstance(node, str))
             raise SelectorError(
                 f"{self._name} leads to nobody {f'after {list(acted)}' if acted else 'at the start'}. "
-                f"{'; '.join(map(self._tell, [*acted, *absent]))}. "
+                f"{'; '.join(map(self._tell, dict.fromkeys([*acted, *absent])))}. "
                 f"Present are {self.order}, the state is {reprlib.repr(self.state)}. "
                 f"Add an edge that always holds, or one with otherwise=True, to an agent or to END"
             )

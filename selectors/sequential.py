@@ -19,10 +19,11 @@ class SequentialSelector(AgentSelector):
         self._position = -1  # of the one who acted last
 
     def advance(self) -> None:
-        self._position += 1
-        if self._position >= len(self.order):
-            self._position = 0
-        self.acting = (self.order[self._position],) if self.order else ()
+        order, position = self.order, self._position + 1
+        if position >= len(order):
+            position = 0
+        self._position = position
+        self._acting = (order[position],) if order else ()  # what `acting` sets, sooner
 
     def remove(self, agent: str) -> None:
         index = self.order.index(agent)

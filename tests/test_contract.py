@@ -516,6 +516,14 @@ def test_promise_7_a_fork_is_equal_and_independent(make: Callable[[], MultiAgent
 # Bad input, and scenarios that break
 
 
+def test_a_seed_may_be_numpy_s() -> None:
+    numpy = pytest.importorskip("numpy")
+    env = Secrets()
+    expected = env.reset(seed=7)
+    assert env.reset(seed=numpy.int64(7)) == expected
+    assert env.seed == 7 and type(env.seed) is int
+
+
 @pytest.mark.parametrize("seed", [-1, 1.5, "7", True, [1]], ids=str)
 def test_a_bad_seed_is_refused_and_the_episode_goes_on(seed: Any) -> None:
     env = Village()
@@ -594,6 +602,32 @@ def test_a_selector_that_names_nobody_a_stranger_or_somebody_twice(names: tuple[
         env.step({"a": ""})
 
 
+@pytest.mark.parametrize("names", [None, "a", 7, [["a"]]], ids=str)
+def test_a_selector_that_names_in_no_tuple(names: Any) -> None:
+    env = one_agent(selector=Naming(("a",), names))
+    env.reset()
+    with pytest.raises(SelectorError, match=r"Naming names .* after step 1"):
+        env.step({"a": ""})
+
+
+def test_a_selector_may_name_in_a_list_of_its_own() -> None:
+    names = ["a"]
+    env = one_agent(selector=Naming(("a",), names))
+    env.reset()
+    env.step({"a": ""})
+    names.append("b")
+    assert env.acting == ("a",)
+
+
+def test_a_selector_that_raises_at_the_first_turn() -> None:
+    class Raising(SequentialSelector):
+        def advance(self) -> None:
+            raise KeyError("oops")
+
+    with pytest.raises(ScenarioFault, match=r"selector\.advance raised KeyError at step 0"):
+        one_agent(selector=Raising()).reset()
+
+
 def test_a_selector_that_raises_and_one_that_is_missing() -> None:
     selector = SequentialSelector()
     env = one_agent(selector=selector)
@@ -614,7 +648,7 @@ def test_close_may_be_called_twice() -> None:
 # What an author may get wrong
 
 
-@pytest.mark.parametrize("agents", [("a", "a"), "ab"], ids=str)
+@pytest.mark.parametrize("agents", [("a", "a"), "ab", (1, 2), {"a", "b"}, None], ids=str)
 def test_agents_that_are_not_names_each_once(agents: Any) -> None:
     with pytest.raises(ScenarioFault, match="possible_agents are names, each once"):
         one_agent(possible_agents=agents).reset()
@@ -627,6 +661,13 @@ def test_nobody_leaves_before_the_first_turn(how: str) -> None:
 
     with pytest.raises(ScenarioFault, match="nobody leaves before the first turn"):
         one_agent(_reset=reset).reset()
+
+
+def test_who_joins_has_a_name() -> None:
+    env = one_agent(_process_actions=lambda self, actions: self.add_agent(5))
+    env.reset()
+    with pytest.raises(ScenarioFault, match="an agent's name is text, not 5"):
+        env.step({"a": ""})
 
 
 def test_nobody_joins_and_leaves_in_one_step() -> None:
@@ -659,10 +700,23 @@ def test_what_a_scenario_reports_has_its_type(name: str, value: Any) -> None:
     env.reset()
     with pytest.raises(ScenarioFault, match=f"{name} must hold a .* for each agent, not {value!r}"):
         env.step({"a": ""})
-
-
-def test_a_flag_may_be_a_number() -> None:
-    env = one_agent(_process_actions=lambda self, actions: setattr(self, "terminations", {"a": 1}))
+    env = one_agent(_process_actions=lambda self, actions: getattr(self, name).update({"a": value}))
     env.reset()
-    _, _, terminations, _, _ = env.step({"a": ""})
-    assert terminations == {"a": True} and isinstance(terminations["a"], bool)
+    with pytest.raises(ScenarioFault, match=f"{name} must hold a .* for each agent, not {value!r}"):
+        env.step({"a": ""})
+
+
+@pytest.mark.parametrize("ended", [0, 1])
+def test_a_flag_may_be_a_number(ended: int) -> None:
+    def instead(self: MultiAgentEnv, actions: dict[str, str]) -> None:
+        self.terminations = {"a": ended}  # type: ignore[dict-item]
+
+    def in_place(self: MultiAgentEnv, actions: dict[str, str]) -> None:
+        self.terminations["a"] = ended  # type: ignore[assignment]
+
+    for process in (instead, in_place):
+        env = one_agent(_process_actions=process)
+        env.reset()
+        _, _, terminations, _, _ = env.step({"a": ""})
+        assert terminations == {"a": bool(ended)} and isinstance(terminations["a"], bool)
+        assert env.done == bool(ended)

@@ -457,6 +457,24 @@ def test_before_the_first_reset_there_is_no_episode() -> None:
         to_gymnasium(Quiz()).step("7")
 
 
+def test_out_of_turn_one_is_told_who_is_there() -> None:
+    aec = to_aec(Quiz())
+    with pytest.raises(EpisodeOver, match="call reset"):
+        aec.last()
+    with pytest.raises(EpisodeOver, match="'pupil_0' is not there; the agents are \\[\\]"):
+        aec.observe("pupil_0")
+    aec.reset(seed=1)
+    with pytest.raises(EpisodeOver, match="'teacher' is not there; the agents are"):
+        aec.observe("teacher")
+
+
+@pytest.mark.parametrize("convert", [to_aec, to_parallel, to_gymnasium])
+@pytest.mark.parametrize("thing", ["game:KuhnPoker-v0", Quiz, None], ids=str)
+def test_only_envs_are_converted(convert: Any, thing: Any) -> None:
+    with pytest.raises(ConversionError, match=r"make one, for instance with marl_gem\.make"):
+        convert(thing)
+
+
 def test_options_go_to_the_env_and_unknown_ones_are_refused() -> None:
     env = to_aec(RockPaperScissors())
     env.reset(seed=0, options={"rounds": 1})
@@ -1111,8 +1129,10 @@ def test_what_is_no_env_or_no_option_is_refused() -> None:
         from_gymnasium(NATIVE["tictactoe"])
     with pytest.raises(InvalidOption, match="from_pettingzoo takes"):
         from_pettingzoo(gymnasium.make(TAXI))
-    with pytest.raises(InvalidOption, match="from_pettingzoo takes"):
+    with pytest.raises(InvalidOption, match=r"such as tictactoe_v3\.env, not 'tictactoe_v3'"):
         from_pettingzoo("tictactoe_v3")
+    with pytest.raises(InvalidOption, match=r"such as lambda: gymnasium\.make"):
+        from_gymnasium("FrozenLake-v1")
     with pytest.raises(InvalidOption, match="illegal"):
         from_pettingzoo(NATIVE["tictactoe"], illegal="lose")  # type: ignore[arg-type]
     with pytest.raises(InvalidOption, match="describe"):

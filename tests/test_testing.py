@@ -8,6 +8,7 @@ import importlib
 import json
 import random
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -282,6 +283,32 @@ class ShowsLines(Rolls):
         return [{"type": "text", "text": "first"}, {"line": "second"}]
 
 
+@breaks("lasting", r"infos told here were .*\[1\].*, and have become .*\[1, 2.*\nseed 0, step 1")
+class TellsItsOwnList(Rolls):
+    def _reset(self, options: Mapping[str, Any]) -> None:
+        super()._reset(options)
+        self.log: list[int] = []
+
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        super()._process_actions(actions)
+        self.log.append(self.steps)
+        self.infos["a"]["log"] = self.log
+
+
+@breaks("lasting", "observations told here were .*, and have become")
+class ShowsItsOwnParts(Rolls):
+    def _reset(self, options: Mapping[str, Any]) -> None:
+        super()._reset(options)
+        self.parts = [{"type": "text", "text": "Say [roll] or [stay]."}]
+
+    def observe(self, agent: str) -> Any:
+        return self.parts
+
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        super()._process_actions(actions)
+        self.parts.append({"type": "text", "text": "Again!"})
+
+
 @breaks("roles", "role\\('a'\\) is a str, not a Role")
 class TellsTextForARole(Rolls):
     def role(self, agent: str) -> Any:
@@ -493,6 +520,14 @@ class FillsInTemplates(Rolls):
         super()._process_actions(actions)
         for agent, text in actions.items():
             self.infos[agent]["said"] = text.format() if "agent" in text else text[:20]
+
+
+@breaks("hostile_actions", "an empty text raised SystemExit: 1")
+class Exits(Rolls):
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        super()._process_actions(actions)
+        if "" in actions.values():
+            sys.exit(1)
 
 
 @breaks("hostile_actions", "brackets without end raised ScenarioFault.*RecursionError")
@@ -724,7 +759,7 @@ def test_the_command_passes_and_fails(module: Any) -> None:
     passed = run("check", "game:KuhnPoker-v0", "--seed", "3")
     assert passed.exit_code == 0
     assert "ok       plays            Random play raises nothing." in passed.output
-    assert "18 ok in " in passed.output
+    assert "19 ok in " in passed.output
     failed = run("check", "scenarios_with_sets:Sets", "--only", "processes", "--only", "plays")
     assert failed.exit_code == 1
     assert "FAILED   processes" in failed.output

@@ -351,6 +351,12 @@ def test_seeds() -> None:
         assert envs.seed == 6
 
 
+def test_a_list_of_seeds_is_one_for_each_env() -> None:
+    with VectorEnv(Table, 2, seed=0) as envs:
+        assert [result.seed for result in envs.reset(seed=[5, 7])] == [5, 7]
+        assert envs.reset(seed={1: 7})[0].observations == envs.reset(seed=[5, 7])[1].observations
+
+
 def test_without_a_seed_one_is_drawn_and_told() -> None:
     with VectorEnv(Fixed, seed=None) as envs, VectorEnv(Fixed) as others:
         assert envs.seed != others.seed
@@ -504,6 +510,8 @@ def test_a_vector_is_reset_before_it_steps(autoreset: Autoreset) -> None:
         ({"seed": {0: 3, 1: "x"}}, InvalidOption, "not 'x'"),
         ({"seed": {0: 3}, "only": [0]}, InvalidOption, "leave out `only`"),
         ({"seed": {0: 3, 2: 3}}, EnvError, "no env 2"),
+        ({"seed": [3, 4, 5]}, InvalidOption, "3 seeds for 2 envs"),
+        ({"seed": [3, -1]}, InvalidOption, "not -1"),
         ({"only": [0, 7]}, EnvError, "no env 7"),
         ({"only": ["a", 0]}, EnvError, "no env 'a'"),
     ],
@@ -544,6 +552,10 @@ def test_options_that_a_scenario_does_not_take_are_the_caller_s_mistake(workers:
     [
         (([],), "no envs"),
         ((Fixed, 0), "no envs"),
+        ((Fixed, -1), "no envs"),
+        ((Fixed, 2.0), r"copies is a whole number from 1 up, not 2\.0"),
+        (("game:KuhnPoker-v0", 2), r"env 0 is to be made by 'game:KuhnPoker-v0'"),
+        ((64,), "env 0 is to be made by 64"),
         (((Fixed, 64),), "env 1 is to be made by 64"),
         ((["game:KuhnPoker-v0"],), r"env 0 is to be made by 'game:KuhnPoker-v0'.*marl_gem\.make"),
         (([Fixed, lambda: None],), "env 1 is no MultiAgentEnv"),

@@ -623,6 +623,16 @@ def test_numbers_that_make_no_sense(make: Callable[[], object], complaint: str) 
         make()
 
 
+def test_numbers_may_be_numpy_s() -> None:
+    numpy = pytest.importorskip("numpy")
+    assert TimeLimit(Inn(), numpy.int64(3)).max_steps == 3
+    env = StepPenalty(Inn(), numpy.float32(0.5))
+    env.reset(seed=0)
+    (agent,) = env.acting
+    _, rewards, *_ = env.step({agent: "0"})
+    assert rewards[agent] == -0.5 and type(rewards[agent]) is float
+
+
 def test_a_reward_that_no_float_can_hold_is_a_fault() -> None:
     env = RewardScale(RewardScale(Inn(), 1e200), 1e200)
     env.reset()

@@ -12,7 +12,7 @@ import numpy as np
 from marl_gem.agents import as_text
 from marl_gem.convert.spaces import Content, FreeText
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
-from marl_gem.errors import InvalidAction
+from marl_gem.errors import ConversionError, InvalidAction
 
 _PROBE = {"options": 1}
 """What PettingZoo's checks hand to every env, to see that `reset` takes options."""
@@ -28,6 +28,7 @@ class Converted:
     render_mode: str | None = "ansi"
 
     def __init__(self, env: MultiAgentEnv) -> None:
+        require_env(env)
         self.marl_env = env
         self.metadata = {"name": env.scenario, "render_modes": ["ansi"], "render_fps": 1}
         self._dice = random.Random()
@@ -86,6 +87,12 @@ class Converted:
         self._shown = dict(observations)
         for agent in observations:
             self._action_spaces[agent].legal = tuple(infos[agent].get("legal_actions", ()))
+
+
+def require_env(env: object) -> None:
+    """Refuse what is no env, with ConversionError."""
+    if not isinstance(env, MultiAgentEnv):
+        raise ConversionError(f"an env is converted, not {env!r}; make one, for instance with marl_gem.make(id)")
 
 
 def require_text(env: MultiAgentEnv, agent: str, action: Any) -> str:

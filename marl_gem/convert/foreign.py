@@ -77,7 +77,9 @@ def from_pettingzoo(
     elif isinstance(env, ParallelEnv):
         game = ParallelGame(env, factory)
     else:
-        raise InvalidOption(f"from_pettingzoo takes an AEC or parallel env, or what makes one, not {env!r}")
+        raise InvalidOption(
+            f"from_pettingzoo takes an AEC or parallel env, or what makes one, such as tictactoe_v3.env, not {env!r}"
+        )
     return ForeignEnv(game, instructions, actions, describe, illegal, options)
 
 
@@ -98,7 +100,10 @@ def from_gymnasium(
     """
     env, factory = _made(env)
     if not isinstance(env, gymnasium.Env):
-        raise InvalidOption(f"from_gymnasium takes a gymnasium.Env, or what makes one, not {env!r}")
+        raise InvalidOption(
+            "from_gymnasium takes a gymnasium.Env, or what makes one, such as "
+            f"lambda: gymnasium.make('FrozenLake-v1'), not {env!r}"
+        )
     return ForeignEnv(GymnasiumGame(env, factory), instructions, actions, describe, illegal, options)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from marl_gem.agents import Info
-from marl_gem.convert.base import Converted, require_text
+from marl_gem.convert.base import Converted, require_env, require_text
 from marl_gem.convert.spaces import Content, FreeText
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConversionError, EpisodeOver
@@ -35,8 +35,9 @@ def to_gymnasium(
         others: a function for each other agent, from its observation and info to its action.
 
     Raises:
-        ConversionError: there is no such seat, or some other agent has no function.
+        ConversionError: this is no env, there is no such seat, or some other agent has no function.
     """
+    require_env(env)
     if seat is None and len(env.possible_agents) != 1:
         raise ConversionError(
             f"{env.scenario} has the agents {list(env.possible_agents)}; say which one is to act, seat=..., and "

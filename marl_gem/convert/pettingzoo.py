@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pettingzoo import AECEnv, ParallelEnv  # type: ignore[import-untyped]
 
-from marl_gem.convert.base import Converted, require_text
+from marl_gem.convert.base import Converted, require_env, require_text
 from marl_gem.convert.spaces import Content, FreeText
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.errors import ConversionError, EpisodeOver, InvalidAction
@@ -37,9 +37,10 @@ def to_aec(env: MultiAgentEnv) -> AECEnv:
         env: used by the result from now on.
 
     Raises:
+        ConversionError: this is no env.
         InvalidAction: from `step`: the action is not text, or not None for an agent that has ended. Nothing
             has changed.
-        EpisodeOver: from `step`: no agent is left.
+        EpisodeOver: from `step`: no agent is left. From `observe` and `last`: likewise, or this agent is not there.
     """
     return _AEC(env)
 
@@ -55,9 +56,10 @@ def to_parallel(env: MultiAgentEnv) -> ParallelEnv:
         env: used by the result from now on.
 
     Raises:
-        ConversionError: the env says that its agents take turns; if it says nothing of its turn order, this
-            comes from the `reset` or `step` after which some are to wait.
+        ConversionError: this is no env, or it says that its agents take turns; if it says nothing of its turn
+            order, this comes from the `reset` or `step` after which some are to wait.
     """
+    require_env(env)
     if env.facts.turn_order not in (None, "parallel") and len(env.possible_agents) > 1:
         raise ConversionError(_not_parallel(env, f"its turn order is {env.facts.turn_order}"))
     return _Parallel(env)
@@ -91,6 +93,11 @@ class _Zoo(Converted):
 
 
 class _AEC(_Zoo, AECEnv):  # type: ignore[misc]
+    def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, dict[str, Any]]:
+        if not self.agents:
+            raise EpisodeOver(f"{self}: no agent is left; call reset() to start a new episode")
+        return super().last(observe)  # type: ignore[no-any-return]
+
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         _, self.infos = self._reset_env(seed, options)
         self._greet(self.infos)
@@ -102,6 +109,8 @@ class _AEC(_Zoo, AECEnv):  # type: ignore[misc]
         self._select()
 
     def observe(self, agent: str) -> Observation:
+        if agent not in self.agents:
+            raise EpisodeOver(f"{self}: {agent!r} is not there; the agents are {self.agents}")
         if self.terminations[agent] or self.truncations[agent]:
             return _typed(self.infos[agent]["final_observation"])
         return _typed(self.marl_env.observe(agent))

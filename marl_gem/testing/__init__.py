@@ -13,6 +13,7 @@ from marl_gem.testing.actions import check_hostile_actions, check_wrong_actions
 from marl_gem.testing.answers import (
     check_dicts,
     check_facts,
+    check_lasting,
     check_legal_actions,
     check_observations,
     check_records,
@@ -48,6 +49,7 @@ __all__ = [
     "check_forking",
     "check_hostile_actions",
     "check_isolation",
+    "check_lasting",
     "check_legal_actions",
     "check_lifecycle",
     "check_observations",

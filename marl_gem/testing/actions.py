@@ -116,7 +116,7 @@ class _Assault:
                 self._observations, *_, self._infos = env.step(actions)
         except TooSlow:
             raise self._broken(f"{name} took longer than {self._seconds:g} seconds") from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._broken(f"{name} raised {in_one_line(error)}", PlayFailed) from error
         if env.done != (not env.agents) or env.done == bool(env.acting) or not set(env.acting) <= set(env.agents):
             state = f"done {env.done}, agents {env.agents}, acting {env.acting}"

@@ -25,8 +25,10 @@ from marl_gem.testing.play import (
     Moment,
     Plan,
     PlayFailed,
+    as_data,
     choose,
     episodes,
+    play,
     short,
     where,
 )
@@ -102,6 +104,24 @@ def _no_observation(observation: Observation) -> str:
         if part["type"] == "text" and not isinstance(part.get("text"), str):
             return f"a list with {short(part)}, a text part without its 'text'"
     return "" if observation else "an empty list"
+
+
+def check_lasting(make: Make, plan: Plan = THOROUGH) -> None:
+    """What was told stays as it was told, whatever happens later."""
+    for seed in plan.seeds:
+        with closing(make()) as env:
+            told = [(now, as_data(_told(now))) for now in play(env, seed, plan.steps)]
+        for now, then in told:
+            for name, part in _told(now).items():
+                if as_data(part) != then[name]:
+                    raise now.broken(
+                        f"{name} told here were {short(then[name])}, and have become {short(part)} since; "
+                        "tell a copy of what will change"
+                    )
+
+
+def _told(now: Moment) -> dict[str, Any]:
+    return {"observations": now.observations, "infos": now.infos, "rewards": now.rewards}
 
 
 def check_roles(make: Make, plan: Plan = THOROUGH) -> None:

@@ -109,7 +109,7 @@ def play(env: MultiAgentEnv, seed: int, steps: int, noise: float = 0.1) -> Itera
             yield Moment(seed, len(history), alive, history, *step)
     except PromiseBroken:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PlayFailed(f"{in_one_line(error)}\n{where(seed, history)}") from error
 
 
@@ -195,7 +195,7 @@ def snapshot(env: MultiAgentEnv, actions: Any, observations: Any, *four: Any) ->
     names = ("rewards", "terminations", "truncations", "infos")
     parts = {"actions": actions, "observations": observations, **dict(zip(names, four, strict=True))}
     parts |= {"agents": env.agents, "acting": env.acting, "returns": env.returns}
-    return {name: _plain(part) for name, part in parts.items()}
+    return {name: as_data(part) for name, part in parts.items()}
 
 
 def must_equal(seed: int, expected: Sequence[Snapshot], found: Iterable[Snapshot], what: str) -> None:
@@ -225,12 +225,12 @@ def _unlike(one: Any, other: Any) -> str:
     return f"{short(other)} instead of {short(one)}"
 
 
-def _plain(value: Any) -> Any:
+def as_data(value: Any) -> Any:
     """A copy that equals another if both show the same; an object that is no data is told by its type."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {str(key): as_data(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [as_data(part) for part in value]
     if isinstance(value, set | frozenset):
         return sorted(map(repr, value))
     if isinstance(value, float) and value != value:

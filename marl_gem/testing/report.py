@@ -13,6 +13,7 @@ from marl_gem.testing.actions import check_hostile_actions, check_wrong_actions
 from marl_gem.testing.answers import (
     check_dicts,
     check_facts,
+    check_lasting,
     check_legal_actions,
     check_observations,
     check_records,
@@ -42,6 +43,7 @@ CHECKS: dict[str, Check] = {
         check_seeding,
         check_dicts,
         check_observations,
+        check_lasting,
         check_roles,
         check_rewards,
         check_records,

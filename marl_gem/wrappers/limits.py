@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,10 +24,10 @@ class TimeLimit(Wrapper):
     changes = frozenset({"ending"})
 
     def __init__(self, env: MultiAgentEnv, max_steps: int) -> None:
-        if not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 1:
+        if not isinstance(max_steps, numbers.Integral) or isinstance(max_steps, bool) or max_steps < 1:
             raise ConfigError(f"TimeLimit: max_steps is a whole number of steps from 1 up, not {max_steps!r}")
         super().__init__(env)
-        self._limit: int | None = max_steps
+        self._limit: int | None = int(max_steps)
 
     def _get_max_steps(self) -> int | None:
         limits = [limit for limit in (self._limit, self.env.max_steps) if limit is not None]

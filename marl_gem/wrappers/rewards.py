@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
@@ -121,6 +122,6 @@ class RewardClip(RewardWrapper):
 
 
 def _number(wrapper: str, name: str, value: Any) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     raise ConfigError(f"{wrapper}: {name} is a finite number, not {value!r}")
