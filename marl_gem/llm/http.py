@@ -83,8 +83,8 @@ class HTTPModel:
             OpenAI itself.
         logprobs: what the server's log-probabilities are. Most give "raw" ones, of the model as it is; those
             are the ones that tokens were drawn with, and are kept, only at temperature 1 and top_p 1. "processed"
-            says that temperature and top_p are in them (vLLM's `--logprobs-mode processed_logprobs`). "off" asks
-            for neither them nor the ids of tokens.
+            says that temperature and top_p are in them (vLLM's `--logprobs-mode processed_logprobs`), which holds
+            at any temperature but 0. "off" asks for neither them nor the ids of tokens.
         extra_body: what else to put into every request, as in {"chat_template_kwargs": {"enable_thinking": False}}.
         price: US dollars for a million tokens read and written; without it costs are unknown.
         timeouts: how long to wait.
@@ -151,7 +151,7 @@ class HTTPModel:
     ) -> Response:
         """Answer, see `marl_gem.llm.LLM`; the top of this file tells what is raised when."""
         model = self.adapter or await self._model()
-        plain = sampling.temperature == 1 and sampling.top_p == 1
+        plain, warm = sampling.temperature == 1 and sampling.top_p == 1, sampling.temperature > 0
         refused, version, loaded_again = self._refused, self.version, False
         while True:
             adapter = self._loaded.get(model)
@@ -162,7 +162,7 @@ class HTTPModel:
                 seed,
                 tools,
                 tokens=self.logprobs != "off",
-                logprobs=self.logprobs == "processed" or (self.logprobs == "raw" and plain),
+                logprobs=(self.logprobs == "raw" and plain) or (self.logprobs == "processed" and warm),
                 refused=refused,
                 extra_body=({"cache_salt": adapter.salt} if adapter else {}) | self.extra_body,
             )
@@ -216,16 +216,25 @@ class HTTPModel:
     async def load_adapter(self, name: str, path: str, *, replace: bool = False) -> None:
         """Let a vLLM server load a LoRA adapter from a folder that it can read, under this name.
 
-        With `replace` it takes the place of one of the same name, for requests that come from then on. Load it with
-        the model that answers as it: that one sees to it that the server uses nothing that it has computed with the
-        weights before, and loads it again when the server has lost it, as one does that is started again.
+        With `replace` it takes the place of one of the same name, for requests that come from then on. Those on their
+        way may be answered by either. Give each version a folder of its own and let it be while it is in use: the
+        server may read it again.
+
+        Load it with the model that answers as it. That one waits while an adapter is replaced, sees to it that the
+        server uses nothing that it computed with the weights before, and loads the adapter again into a server that
+        has lost it because it was started again.
 
         Raises:
             LLMError: it cannot. The server must be started with `--enable-lora`, and with the environment
                 variable VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.
         """
-        await self._adapt("load_lora_adapter", {"lora_name": name, "lora_path": path, "load_inplace": replace})
-        self._loaded[name] = _Adapter(path, salt=os.urandom(8).hex())
+        async with (await self._pool()).asking:
+            # Not with `load_inplace`: vLLM then reads the folder at every step, and dies when it is gone
+            # (https://github.com/vllm-project/vllm/issues/33791).
+            if replace and name in await self.models(adapters=True):
+                await self._adapt("unload_lora_adapter", {"lora_name": name})
+            await self._adapt("load_lora_adapter", {"lora_name": name, "lora_path": path})
+            self._loaded[name] = _Adapter(path, salt=os.urandom(8).hex())
 
     async def unload_adapter(self, name: str) -> None:
         """Let a vLLM server forget a LoRA adapter.
@@ -265,8 +274,11 @@ class HTTPModel:
     async def _adapt(self, path: str, body: dict[str, Any]) -> None:
         answer = await self._send("POST", path, wire.write_json(body))
         if answer.status == 404:
-            advice = "It loads no adapters; start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
-            raise LLMError(self._say(answer, advice="" if "cannot be found" in answer.text else advice))
+            if "lora" not in answer.text.lower():
+                advice = "It loads no adapters; start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
+            else:
+                advice = f"Can it read {body['lora_path']}?" if "lora_path" in body else ""
+            raise LLMError(self._say(answer, advice=advice))
         if answer.status != 200:
             raise await self._refusal(answer)
 
