@@ -6,13 +6,12 @@ is a missing user, a changed cabin is not written down, seats never run out by b
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 from typing import Any, Literal
 
 from marl_gem.scenarios.tau.common import calculate, think, transfer_to_human_agents
-from marl_gem.scenarios.tau.database import Record, Session
+from marl_gem.scenarios.tau.database import Record, Session, copy_json
 from marl_gem.scenarios.tau.tool import Refused, tool
 
 NOW = "2024-05-15T15:00:00"
@@ -82,7 +81,7 @@ def book_reservation(
         reservation_id = "HATHAU"
         if reservation_id in db["reservations"]:
             reservation_id = _free(db["reservations"], "HATH{}", start=100) if db.corrected else "HATHAV"
-    segments = copy.deepcopy(flights)
+    segments = copy_json(flights)
     total_price: Any = 0
     for flight in segments:
         _price_now(db, flight, cabin, len(passengers))
@@ -292,7 +291,7 @@ def update_reservation_flights(
     reservation = _reservation(db, reservation_id)
     passengers = len(reservation["passengers"])
     total_price: Any = 0
-    segments = copy.deepcopy(flights)
+    segments = copy_json(flights)
     for flight in segments:
         kept = [
             old

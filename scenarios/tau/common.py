@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-import warnings
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +13,10 @@ from marl_gem.scenarios.tau.tool import Refused, tool
 
 _ALLOWED = "0123456789+-*/(). "
 _BITS = 200_000
-"""Whole numbers above so many bits are not worked out; as no float holds them, the answer is the same."""
+"""Whole numbers above so many bits count as too large for a float, which they are, without being worked out."""
+_ALL_BITS = 10_000_000
+"""So many bits the whole numbers of one expression may have together, so that none takes longer than a second."""
+_CALL = re.compile(r"[\d.)] *\(")
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -62,32 +65,41 @@ def transfer_to_human_agents(db: Session, summary: str) -> str:
 def _evaluate(expression: str) -> Any:
     """What Python makes of the expression, without running it: errors are those of `eval`."""
     expression = expression.lstrip(" \t")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about `2(3)`, which is an error below
-        compile(expression, "<string>", "eval")  # errors that only the compiler sees
-        return _value(ast.parse(expression, "<string>", "eval").body)
+    if not _CALL.search(expression):  # the compiler warns of those, and they fail anyway
+        compile(expression, "<string>", "eval")  # it has a limit of its own for what is nested
+    return _Calculator().value(ast.parse(expression, "<string>", "eval").body)
 
 
-def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.UnaryOp):
-        operand = _value(node.operand)
-        return -operand if isinstance(node.op, ast.USub) else +operand
-    if isinstance(node, ast.BinOp):
-        left, right = _value(node.left), _value(node.right)
-        if isinstance(left, int) and isinstance(right, int):
-            _guard(node.op, left, right)
-        return _BINARY[type(node.op)](left, right)
-    if isinstance(node, ast.Call):
-        called, _ = _value(node.func), [_value(argument) for argument in node.args]
-        raise TypeError(f"{type(called).__name__!r} object is not callable")
-    if isinstance(node, ast.Starred):
-        raise TypeError(f"Value after * must be an iterable, not {type(_value(node.value)).__name__}")
-    return tuple(_value(element) for element in getattr(node, "elts", ()))
+class _Calculator:
+    """Works out one expression; gives up where its whole numbers grow so large that it would take long."""
 
+    def __init__(self) -> None:
+        self._bits = 0
 
-def _guard(how: ast.operator, left: int, right: int) -> None:
-    bits = left.bit_length() * right if isinstance(how, ast.Pow) and abs(left) > 1 else left.bit_length()
-    if bits + right.bit_length() * isinstance(how, ast.Mult) > _BITS:
-        raise OverflowError("int too large to convert to float")
+    def value(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.UnaryOp):
+            operand = self.value(node.operand)
+            return -operand if isinstance(node.op, ast.USub) else +operand
+        if isinstance(node, ast.BinOp):
+            left, right = self.value(node.left), self.value(node.right)
+            if isinstance(left, int) and isinstance(right, int):
+                self._check_size(node.op, left, right)
+            return _BINARY[type(node.op)](left, right)
+        if isinstance(node, ast.Call):
+            called, _ = self.value(node.func), [self.value(argument) for argument in node.args]
+            raise TypeError(f"{type(called).__name__!r} object is not callable")
+        if isinstance(node, ast.Starred):
+            raise TypeError(f"Value after * must be an iterable, not {type(self.value(node.value)).__name__}")
+        return tuple(self.value(element) for element in getattr(node, "elts", ()))
+
+    def _check_size(self, how: ast.operator, left: int, right: int) -> None:
+        size, other = left.bit_length(), right.bit_length()
+        if isinstance(how, ast.Mult):
+            size += other
+        elif isinstance(how, ast.Pow) and abs(left) > 1:
+            size *= max(right, 0)
+        self._bits += size + other
+        if size > _BITS or self._bits > _ALL_BITS:
+            raise OverflowError("int too large to convert to float")

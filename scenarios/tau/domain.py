@@ -4,13 +4,16 @@ data/*.json      one table a file: {"id": {...}, ...}
 policy.md        the assistant's instructions
 tasks_*.json     one split a file: [{"user_id", "instruction", "actions": [{"name", "kwargs"}], "outputs"}, ...]
 tools.json       optional: the schemas to offer, in their order; otherwise those of the module
+
+The module has `TOOLS`, the assistant's, and `TERMINATING`, the names of those that end an episode. If the customer
+has tools, too, on its own telephone for instance, they are its `USER_TOOLS`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -62,8 +65,9 @@ class Verdict(NamedTuple):
 class Domain:
     """Everything that stays the same from episode to episode; shared by all of them.
 
-    `terminating` names the tools that end an episode; `official` is the name of the official domain whose
-    error texts are spoken; `corrected` mends what `CORRECTIONS` lists.
+    `tools` are the assistant's, `user_tools` the customer's, if it has any; `terminating` names those that end an
+    episode; `official` is the name of the official domain whose error texts are spoken; `corrected` mends what
+    `CORRECTIONS` lists.
     """
 
     name: str
@@ -74,11 +78,17 @@ class Domain:
     database: Database
     splits: Mapping[str, Sequence[Task]]
     corrected: bool = False
+    user_tools: Mapping[str, Tool] = field(default_factory=dict)
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the assistant is told of its tools."""
         return tuple(tool.spec for tool in self.tools.values())
+
+    @cached_property
+    def user_specs(self) -> tuple[ToolSpec, ...]:
+        """What the customer is told of its tools."""
+        return tuple(tool.spec for tool in self.user_tools.values())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Domain:
         return self  # nothing in it changes, so that forked envs share it
@@ -87,9 +97,13 @@ class Domain:
         """Fresh data, for one episode."""
         return self.database.session(self.corrected)
 
-    def call(self, session: Session, name: str, arguments: Mapping[str, Any]) -> Outcome:
-        """Call a tool in an episode. Never raises."""
-        return call(self.tools, session, name, arguments, self.official)
+    def call(self, session: Session, name: str, arguments: Mapping[str, Any], *, by_user: bool = False) -> Outcome:
+        """Call a tool of the assistant's, or of the customer's, in an episode. Never raises."""
+        return call(self.user_tools if by_user else self.tools, session, name, arguments, self.official)
+
+    def hands_over(self, task: Task) -> bool:
+        """Whether a task's own calls end an episode, by handing the customer over to a human."""
+        return any(action.name in self.terminating for action in task.actions)
 
     def goal(self, split: str, index: int) -> Session:
         """The state after a task's own calls on fresh data, those that end an episode left out; kept."""
@@ -101,7 +115,7 @@ class Domain:
             session = self.session()
             for action in self.splits[split][index].actions:
                 if action.name not in self.terminating:
-                    self.call(session, action.name, action.arguments)
+                    self.call(session, action.name, action.arguments, by_user=action.name not in self.tools)
             return session
 
         return lru_cache(None)(goal)
@@ -121,17 +135,32 @@ class Domain:
         missing = [output for output in outputs if not any(output.lower() in message for message in heard)]
         return Verdict(0.0 if differences or missing else 1.0, differences, missing)
 
+    def floors(self, split: str, *, strict: bool = False) -> dict[str, float]:
+        """The shares of tasks that are solved without any wit, which every score should be seen beside.
+
+        "noop" calls nothing and says all that is to be said, "transfer" hands over at once (`strict` as
+        `TauEnv` has it), "gold-without-words" makes the task's own calls and says nothing.
+        """
+        solved = {"noop": 0.0, "transfer": 0.0, "gold-without-words": 0.0}
+        fresh, tasks = self.session(), self.splits[split]
+        for index, task in enumerate(tasks):
+            solved["noop"] += self.judge(split, index, fresh, task.outputs).reward
+            solved["gold-without-words"] += self.judge(split, index, self.goal(split, index), ()).reward
+            if self.hands_over(task) or not strict:
+                solved["transfer"] += self.judge(split, index, fresh, ()).reward
+        return {name: count / len(tasks) for name, count in solved.items()}
+
 
 def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) -> Domain:
-    """Read a domain's folder; `tools` is the module that has its `TOOLS` and `TERMINATING`.
+    """Read a domain's folder; `tools` is the module of its tools.
 
     Raises:
         RecordError: a file is missing or is not what it should be; the message names it.
     """
     tables = {file.stem: _read(file) for file in sorted((folder / "data").glob("*.json"))}
     splits = {file.stem.removeprefix("tasks_"): _read_tasks(file) for file in sorted(folder.glob("tasks_*.json"))}
-    if not tables or not splits:
-        raise RecordError(f"{folder} is no domain: it needs data/*.json and tasks_*.json")
+    if not tables or not splits or not all(splits.values()):
+        raise RecordError(f"{folder} is no domain: it needs data/*.json, and tasks_*.json with at least one task each")
     offered = {tool.name: tool for tool in tools.TOOLS}
     if (file := folder / "tools.json").exists():
         offered = {spec.name: _told_as(offered, spec, file) for spec in _read_specs(file)}
@@ -143,6 +172,7 @@ def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) ->
         terminating=tools.TERMINATING,
         database=Database(tables),
         splits=splits,
+        user_tools={tool.name: tool for tool in getattr(tools, "USER_TOOLS", ())},
     )
 
 

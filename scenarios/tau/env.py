@@ -4,6 +4,9 @@ Both are agents. The user opens, says one message at a time, and ends the dialog
 assistant answers with a message to the user or with calls of tools, which are answered to it alone while the
 turn stays with it. Source: tau-bench (arXiv 2406.12045), whose user is hidden in the environment; GEM
 (arXiv 2510.01051, appendix D.3) takes it out.
+
+Nothing but the user's own words can end a dialogue in the user's name, and nothing but a tool's answer is shown
+as one: what an agent says reaches the other as text, whatever it looks like.
 """
 
 from __future__ import annotations
@@ -13,13 +16,12 @@ from typing import Any, Literal
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import InvalidOption
-from marl_gem.scenarios.tau.domain import Domain, Task, Verdict
-from marl_gem.scenarios.tau.reward import USER_REWARDS, Dialogue, UserReward
+from marl_gem.scenarios.tau.domain import Domain, Task
+from marl_gem.scenarios.tau.reward import STOP, USER_REWARDS, Dialogue, End, UserReward, failure
 from marl_gem.selectors.directed import DirectedSelector
 from marl_gem.tools.calls import BrokenCall, read_calls
 from marl_gem.types import ContentPart, Facts, Observation, Role, ToolCall
 
-STOP = "###STOP###"
 OPENING = "Hi! How can I help you today?"
 USER, ASSISTANT = "user", "assistant"
 
@@ -33,27 +35,38 @@ You are a customer who writes to a company's support desk. What you want, and al
 - Say nothing that is not in the text above. If you are asked for something that is not, say that you do not know it.
 - Stay with what you want until it is settled. When it is, or cannot be, answer with {stop} and nothing else.
 """
+_NOT_CARRIED_OUT = "Error: not carried out, as only one call at a time is"
 
 
 class TauEnv(MultiAgentEnv):
     """One dialogue about one task.
 
     Rewards come at the end. The assistant's is the official one: 1 if the data is as the task's own calls
-    leave it and every output was told to the user, else 0; `infos` say why it is 0. The user's is chosen.
+    leave it and every output was told to the user, else 0. The user's is chosen. Both are told why in their last
+    info: `success`, `failure` (its kind, see `reward.failure`), `ended` (how the dialogue did), `differences` (the
+    records that are not as they should be), `missing_outputs`. On the way `calls` names the tools that were
+    called, `ignored` what had no effect, `illegal` what was wrong with a call, and `notes` where the official code
+    would have broken off. `task` is the task's number, for scripts; no model is shown any of this.
 
     Args:
         domain: the data, the tools, the policy, the tasks.
         split: which tasks.
         task: the number of a task; without one each episode draws its own. `reset(options={"task": 3})` too.
-        max_actions: after so many calls and messages of the assistant the episode is cut off, with reward 0.
+        max_actions: after so many calls and messages of the assistant the episode is cut off, with reward 0;
+            and after as many calls of the user, where the domain gives it tools.
         calls: of several calls in one response the "first" counts, as in the official code, or "all" do in order.
         transfer: handing over to a human ends the episode. "official" scores it as any other end; "strict" gives 0
             unless the task's own calls hand over as well.
-        user_reward: "task" (the assistant's reward), "fidelity" (to the instruction), or a function of a `Dialogue`.
+        user_reward: "task" (the assistant's reward), "fidelity" (to the instruction), or a function of a `Dialogue`,
+            such as a `judge.Judge`.
+
+    Raises:
+        InvalidOption: an option is not one of these.
     """
 
     possible_agents = (USER, ASSISTANT)
     selector = DirectedSelector()
+    tasks: int
 
     def __init__(
         self,
@@ -68,41 +81,42 @@ class TauEnv(MultiAgentEnv):
         _check_choice("split", split, sorted(domain.splits))
         _check_choice("calls", calls, ["first", "all"])
         _check_choice("transfer", transfer, ["official", "strict"])
-        if not isinstance(max_actions, int) or max_actions < 1:
+        if not isinstance(max_actions, int) or isinstance(max_actions, bool) or max_actions < 1:
             raise InvalidOption(f"max_actions is a whole number from 1 up, not {max_actions!r}")
-        if isinstance(user_reward, str):
-            _check_choice("user_reward", user_reward, sorted(USER_REWARDS))
+        if not callable(user_reward):
+            _check_choice("user_reward", user_reward, sorted(USER_REWARDS), "or a function of a Dialogue")
         self.domain, self.split, self.max_actions = domain, split, max_actions
         self.calls, self.transfer = calls, transfer
+        self.tasks = len(domain.splits[split])
         self._fixed_task = None if task is None else self._check_task(task)
-        self._user_reward = USER_REWARDS[user_reward] if isinstance(user_reward, str) else user_reward
+        self._user_reward = user_reward if callable(user_reward) else USER_REWARDS[user_reward]
         self.blocking = bool(getattr(self._user_reward, "blocking", False))
-        self.facts = Facts(turn_order="sequential", reward_range=(0.0, 1.0) if isinstance(user_reward, str) else None)
-
-    @property
-    def tasks(self) -> int:
-        """How many tasks there are; `reset(options={"task": n})` plays one of them."""
-        return len(self.domain.splits[self.split])
+        self.facts = Facts(turn_order="sequential", reward_range=None if callable(user_reward) else (0.0, 1.0))
 
     @property
     def task(self) -> Task:
         """What this episode is about."""
         return self.domain.splits[self.split][self.task_index]
 
+    @property
+    def floors(self) -> dict[str, float]:
+        """The shares of tasks that are solved without any wit, see `Domain.floors`."""
+        return self.domain.floors(self.split, strict=self.transfer == "strict")
+
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset({name: value for name, value in options.items() if name != "task"})
         chosen = options.get("task", self._fixed_task)
         self.task_index = self.rng.randrange(self.tasks) if chosen is None else self._check_task(chosen)
         self.session = self.domain.session()
-        self.actions = 0
+        self.used = {USER: 0, ASSISTANT: 0}
         self.dialogue: list[tuple[str, str]] = [(ASSISTANT, OPENING)]
         self._seen: dict[str, Observation] = {USER: OPENING, ASSISTANT: ""}
-        self.infos = {agent: {"task": self.task_index} for agent in self.agents}
+        self._tell_task()
         self.selector.direct(USER)
 
     def role(self, agent: str) -> Role:
         if agent == USER:
-            return Role(_USER_ROLE.format(instruction=self.task.instruction, stop=STOP))
+            return Role(_USER_ROLE.format(instruction=self.task.instruction, stop=STOP), self.domain.user_specs)
         return Role(self.domain.policy, self.domain.specs)
 
     def observe(self, agent: str) -> Observation:
@@ -110,87 +124,98 @@ class TauEnv(MultiAgentEnv):
 
     def _process_actions(self, actions: dict[str, str]) -> None:
         ((agent, text),) = actions.items()
-        for info in self.infos.values():
-            info["task"] = self.task_index
-        if agent == USER:
+        self._tell_task()
+        has_tools = agent == ASSISTANT or self.domain.user_tools
+        said, calls = read_calls(text) if has_tools else (text, [])
+        if calls:
+            self._hear_calls(agent, said, calls)
+        elif agent == USER:
             self._hear_user(text)
-        elif calls := read_calls(text).calls:
-            self._hear_calls(calls)
         else:
             self._hear_assistant(text)
 
+    def _tell_task(self) -> None:
+        for agent in self.agents:
+            self.infos.setdefault(agent, {})["task"] = self.task_index
+
+    # What agents say
+
     def _hear_user(self, text: str) -> None:
         self.dialogue.append((USER, text))
-        self._seen[ASSISTANT] = text.replace(STOP, "").strip() if STOP in text else text
+        self._seen[ASSISTANT] = _without_stop(text)
         if STOP in text:
-            self._end("the user ended it")
+            self._end("stopped")
         else:
-            self._turn_to_assistant()
+            self._give_turn(ASSISTANT)
 
     def _hear_assistant(self, text: str) -> None:
-        self.actions += 1
+        self.used[ASSISTANT] += 1
         self.dialogue.append((ASSISTANT, text))
         if STOP in text:
-            self.infos[ASSISTANT]["ignored"] = f"{STOP} is the user's to say"
-        self._seen[USER] = text.replace(STOP, "")
-        self.selector.direct(USER)
+            self.infos[ASSISTANT]["ignored"] = f"{STOP}, which is the user's to say"
+        self._seen[USER] = _without_stop(text)
+        self.selector.direct(USER)  # also after the last action: the user may still end the dialogue
 
-    def _hear_calls(self, calls: Sequence[ToolCall | BrokenCall]) -> None:
-        counted = calls[: 1 if self.calls == "first" else self.max_actions - self.actions]
+    def _hear_calls(self, agent: str, said: str, calls: Sequence[ToolCall | BrokenCall]) -> None:
+        """Carry calls out and answer them; whatever was said beside them nobody hears."""
+        room = 1 if self.calls == "first" else self.max_actions - self.used[agent]
         results: list[ContentPart] = []
-        notes = []
-        for call in counted:
-            self.actions += 1
-            name, answer, note = self._answer(call)
-            results.append({"type": "tool_result", "name": name, "text": answer})
-            notes += [note] if note else []
-            if name in self.domain.terminating:
+        info = self.infos[agent]
+        info["calls"] = []
+        for call in calls[:room]:
+            self.used[agent] += 1
+            results.append(self._answer(agent, call))
+            info["calls"].append(results[-1]["name"])
+            if results[-1]["name"] in self.domain.terminating:
                 break
-        self._seen[ASSISTANT] = results
-        info = self.infos[ASSISTANT]
-        info["calls"] = [result["name"] for result in results]
-        if len(results) < len(calls):
-            info["ignored"] = f"{len(calls) - len(results)} of {len(calls)} calls"
-        if notes:
-            info["notes"] = notes
-        if results[-1]["name"] in self.domain.terminating:
-            self._end("the assistant handed over to a human", handed_over=True)
+        ignored = calls[len(results) :]
+        if ignored or said:
+            words = ["what was said beside a call"] if said else []
+            info["ignored"] = ", ".join([f"{len(ignored)} of {len(calls)} calls"] * bool(ignored) + words)
+        handed_over = results[-1]["name"] in self.domain.terminating
+        results += [_result(_name(call), _NOT_CARRIED_OUT) for call in ignored]  # chat APIs insist on an answer to each
+        self._seen[agent] = results
+        if handed_over:
+            self._end("handed over")
         else:
-            self._turn_to_assistant()
+            self._give_turn(agent)
 
-    def _answer(self, call: ToolCall | BrokenCall) -> tuple[str, str, str]:
-        """The tool's name, what it answers, and a note."""
+    def _answer(self, agent: str, call: ToolCall | BrokenCall) -> ContentPart:
+        info = self.infos[agent]
         if isinstance(call, BrokenCall):
-            return "", f"Error: {call.reason}", "the call could not be read"
-        outcome = self.domain.call(self.session, call.name, call.arguments)
-        return call.name, outcome.text, outcome.note
+            info["illegal"] = f"a call that cannot be read: {call.reason}"
+            return _result("", f"Error: {call.reason}")
+        if call.name not in (self.domain.user_tools if agent == USER else self.domain.tools):
+            info["illegal"] = f"there is no tool {call.name!r}"
+        outcome = self.domain.call(self.session, call.name, call.arguments, by_user=agent == USER)
+        if outcome.note:
+            info.setdefault("notes", []).append(outcome.note)
+        return _result(call.name, outcome.text)
 
-    def _turn_to_assistant(self) -> None:
-        if self.actions < self.max_actions:
-            self.selector.direct(ASSISTANT)
-            return
-        self.truncations = dict.fromkeys(self.agents, True)
-        self._score(Verdict(0.0, [], []), f"the assistant used up its {self.max_actions} actions")
+    def _give_turn(self, agent: str) -> None:
+        if self.used[agent] < self.max_actions:
+            self.selector.direct(agent)
+        else:
+            self._end("cut off")
 
-    def _end(self, how: str, handed_over: bool = False) -> None:
+    # The end
+
+    def _end(self, end: End) -> None:
+        """Give both their rewards, and say why."""
         said = [text for speaker, text in self.dialogue[1:] if speaker == ASSISTANT]
         verdict = self.domain.judge(self.split, self.task_index, self.session, said)
-        if handed_over and self.transfer == "strict" and not self._should_hand_over():
-            verdict, how = verdict._replace(reward=0.0), f"{how}, which the task does not"
-        self.terminations = dict.fromkeys(self.agents, True)
-        self._score(verdict, how)
-
-    def _should_hand_over(self) -> bool:
-        return any(action.name in self.domain.terminating for action in self.task.actions)
-
-    def _score(self, verdict: Verdict, how: str) -> None:
-        """Give both their rewards, and say why."""
-        dialogue = Dialogue(self.task, tuple(self.dialogue), verdict, self.dialogue[-1][1].strip() == STOP)
-        self.rewards = {ASSISTANT: verdict.reward, USER: float(self._user_reward(dialogue))}
+        why = failure(verdict, end, self.transfer == "official" or self.domain.hands_over(self.task))
+        if why:
+            verdict = verdict._replace(reward=0.0)
+        dialogue = Dialogue(self.task, tuple(self.dialogue), verdict, end)
+        self.rewards = {ASSISTANT: verdict.reward, USER: self._user_reward(dialogue)}
+        flags = self.truncations if end == "cut off" else self.terminations
+        flags.update(dict.fromkeys(self.agents, True))
         for agent in self.agents:
             self.infos[agent] |= {
-                "success": verdict.reward == 1.0,
-                "ended": how,
+                "success": not why,
+                "failure": why,
+                "ended": end,
                 "differences": [f"{table} {key}" for table, key in verdict.differences],
                 "missing_outputs": list(verdict.missing),
             }
@@ -201,6 +226,19 @@ class TauEnv(MultiAgentEnv):
         return task
 
 
-def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+def _without_stop(text: str) -> str:
+    """A text as the other hears it. A blank takes the token's place, so that no new one comes of what is left."""
+    return text.replace(STOP, " ").strip() if STOP in text else text
+
+
+def _result(name: str, text: str) -> ContentPart:
+    return {"type": "tool_result", "name": name, "text": text}
+
+
+def _name(call: ToolCall | BrokenCall) -> str:
+    return call.name if isinstance(call, ToolCall) else ""
+
+
+def _check_choice(name: str, value: Any, choices: Sequence[str], other: str = "") -> None:
     if value not in choices:
-        raise InvalidOption(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        raise InvalidOption(f"{name} is one of {', '.join(choices)}{other and ', '}{other}, not {value!r}")

@@ -1,35 +1,60 @@
-"""What the user's seat earns, so that it can be trained too.
+"""What both seats earn, and why it is nothing.
 
-A reward is a function of the finished dialogue. "task": the assistant's reward; a user who tells what is
-needed when it is needed earns more. "fidelity": how true the user stays to its instruction, so that it does
-not learn to make things easy by inventing.
+The assistant's reward is the official one; `failure` names what stands against it. The user's is a function of
+the finished dialogue:
+
+    task        the assistant's; a user who tells what is needed when it is needed earns more
+    fidelity    how true the user stays to its instruction, so that it learns neither to invent nor to give up
+    judge.Judge a language model's opinion
 """
 
 from __future__ import annotations
 
-import asyncio
+import math
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from marl_gem.errors import LLMError
-from marl_gem.llm import LLM, Sampling
 from marl_gem.scenarios.tau.domain import Task, Verdict
 
-_DETAIL = re.compile(r"[\w#@.\-]*\d[\w#@.\-]*|[\w.\-]+@[\w.\-]+")
-"""Whatever holds a digit or looks like an email address: numbers, ids, zip codes, dates."""
+End: TypeAlias = Literal["stopped", "handed over", "cut off"]
+"""How a dialogue ended: the user stopped, the assistant handed over to a human, or it had to be cut off."""
+
+STOP = "###STOP###"
+"""What the user says to end the dialogue."""
+
+_NUMBER = re.compile(r"\d{3,}")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
+_NAME = re.compile("[A-Z0-9@]")
+_WORD = re.compile(r"\w+")
+_COPIED = 12
+"""So many words in a row that stand in the instruction are read out, not said."""
 
 
 class Dialogue(NamedTuple):
-    """A finished dialogue: `messages` are (speaker, text), tool calls left out; `stopped`: the user ended it well."""
+    """A finished dialogue: `messages` are (speaker, text), calls of tools left out."""
 
     task: Task
     messages: tuple[tuple[str, str], ...]
     verdict: Verdict
-    stopped: bool
+    end: End
+
+    @property
+    def told(self) -> list[str]:
+        """What the user said, less the messages that only end the dialogue."""
+        return [text for speaker, text in self.messages if speaker == "user" and text.replace(STOP, "").strip()]
 
 
 UserReward: TypeAlias = Callable[[Dialogue], float]
+
+
+def failure(verdict: Verdict, end: End, may_hand_over: bool = True) -> str:
+    """The kind of a failure: "cut off", "handed over", "data", "outputs", "data and outputs"; empty if all is well."""
+    if end == "cut off":
+        return end
+    if end == "handed over" and not may_hand_over:
+        return end
+    return " and ".join(["data"] * bool(verdict.differences) + ["outputs"] * bool(verdict.missing))
 
 
 def task_reward(dialogue: Dialogue) -> float:
@@ -38,57 +63,89 @@ def task_reward(dialogue: Dialogue) -> float:
 
 
 def fidelity(dialogue: Dialogue) -> float:
-    """The share of details the user gave that it could know, from 0 to 1; 0 if it did not end the dialogue itself.
+    """How true the user stays to its instruction, from 0 to 1: the product of what `Fidelity` measures."""
+    return math.prod(measure_fidelity(dialogue))
 
-    A detail is known if it stands in the instruction or if the assistant said it before.
+
+class Fidelity(NamedTuple):
+    """Shares from 0 to 1.
+
+    `known`: of the details (long numbers, email addresses) the user gave, those that stand in the instruction or
+    that the assistant had said before; one that is neither is invented.
+    `needed`: of the names, ids and numbers in the instruction that the task's own calls are made with, those the
+    user gave; where there are none, of the details in the instruction; where there are none either, 1 if it said
+    anything.
+    `own`: of its messages, those that read out no long stretch of the instruction.
+    `ended`: 0 if the dialogue had to be cut off.
     """
-    known = set(_details(dialogue.task.instruction))
-    told = invented = 0
-    for speaker, text in dialogue.messages:
-        details = _details(text)
-        if speaker == "user":
-            told += len(details)
-            invented += sum(detail not in known for detail in details)
-        else:
-            known.update(details)
-    return 0.0 if not dialogue.stopped else 1.0 if not told else 1 - invented / told
+
+    known: float
+    needed: float
+    own: float
+    ended: float
 
 
-class Judge:
-    """A language model reads instruction and dialogue, and says from 0 to 10 how well the user played its part."""
-
-    blocking = True
-
-    def __init__(self, llm: LLM) -> None:
-        self.llm = llm
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Judge:
-        return self  # forked envs ask the same model
-
-    def __call__(self, dialogue: Dialogue) -> float:
-        """From 0 to 1.
-
-        Raises:
-            LLMError: the model fails, or answers without a number from 0 to 10.
-        """
-        spoken = "\n".join(f"{speaker}: {text}" for speaker, text in dialogue.messages)
-        question = (
-            "Somebody was to play a customer by an instruction. Say how well they did: whether all they said follows "
-            "from the instruction, whether they told what was needed, and stayed in their part. Answer with one whole "
-            f"number from 0 (not at all) to 10 (perfectly).\n\nInstruction:\n{dialogue.task.instruction}\n\n"
-            f"Dialogue:\n{spoken}"
-        )
-        answer = asyncio.run(
-            self.llm.complete([{"role": "user", "content": question}], Sampling(max_tokens=8, temperature=0.0), 0)
-        )
-        number = re.search(r"\b(10|\d)\b", answer.text)
-        if not number:
-            raise LLMError(f"{self.llm.name} should judge a user from 0 to 10, but said {answer.text[:80]!r}")
-        return int(number[1]) / 10
+def measure_fidelity(dialogue: Dialogue) -> Fidelity:
+    """What `fidelity` is made of."""
+    told = dialogue.told
+    stretches = set(_stretches(dialogue.task.instruction))
+    own = [not stretches.intersection(_stretches(text)) for text in told]
+    return Fidelity(_known(dialogue), _needed(dialogue.task, told), _share(own), float(dialogue.end != "cut off"))
 
 
 USER_REWARDS: dict[str, UserReward] = {"task": task_reward, "fidelity": fidelity}
 
 
+def _known(dialogue: Dialogue) -> float:
+    known = set(_details(dialogue.task.instruction))
+    given: list[bool] = []
+    for speaker, text in dialogue.messages:
+        details = _details(text)
+        if speaker == "user":
+            given += [detail in known for detail in details]
+        else:
+            known.update(details)
+    return _share(given)
+
+
+def _needed(task: Task, told: list[str]) -> float:
+    instruction = _words(task.instruction)
+    named = {_words(text) for action in task.actions for text in _texts(action.arguments) if _NAME.search(text)}
+    said = "".join(map(_words, told))
+    if given := [words in said for words in named if words and words in instruction]:
+        return _share(given)
+    details = {detail for text in told for detail in _details(text)}
+    if given := [detail in details for detail in set(_details(task.instruction))]:
+        return _share(given)
+    return float(bool(told))
+
+
 def _details(text: str) -> list[str]:
-    return [detail.strip(".-").lower() for detail in _DETAIL.findall(text)]
+    """What cannot be said by chance: numbers of three digits or more, within ids as well, and email addresses."""
+    text = _THOUSANDS.sub("", text.lower())
+    return _NUMBER.findall(text) + [word.strip("<>()[],.;:!?\"'") for word in text.split() if "@" in word]
+
+
+def _stretches(text: str) -> Iterator[tuple[str, ...]]:
+    words = _WORD.findall(text.lower())
+    return (tuple(words[start : start + _COPIED]) for start in range(len(words) - _COPIED + 1))
+
+
+def _words(text: str) -> str:
+    """The words of a text, with a blank before and after each, so that whole words are found in it; empty if none."""
+    words = _WORD.findall(text.lower())
+    return f" {' '.join(words)} " if words else ""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts within JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
+
+
+def _share(held: list[bool]) -> float:
+    """The share that holds; 1 where there is nothing to hold."""
+    return sum(held) / len(held) if held else 1.0

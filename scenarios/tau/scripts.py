@@ -1,9 +1,9 @@
 """Scripted policies for both seats: an oracle that does what each task asks for, and floors to compare with.
 
-    oracle      makes the task's own calls, then says what must be said
-    silent      makes the task's own calls and says nothing of use
-    noop        calls nothing, but says what must be said
-    transfer    hands over to a human at once
+    oracle              makes the task's own calls, then says what must be said
+    gold-without-words  makes the task's own calls and says nothing of use
+    noop                calls nothing, but says what must be said
+    transfer            hands over to a human at once
 
 Seated as the user, each tells its instruction and stops once it is answered. They know the task from
 `info["task"]`, which a language model is never shown.
@@ -11,12 +11,15 @@ Seated as the user, each tells its instruction and stops once it is answered. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
+from marl_gem import registry
 from marl_gem.agents import Info
+from marl_gem.errors import ConfigError
 from marl_gem.scenarios.tau.domain import Domain, Task
-from marl_gem.scenarios.tau.env import STOP, USER
+from marl_gem.scenarios.tau.env import USER, TauEnv
+from marl_gem.scenarios.tau.reward import STOP
 from marl_gem.tools.calls import write_call
 from marl_gem.types import Observation, Response, Role
 
@@ -27,12 +30,12 @@ Script: TypeAlias = Callable[[Domain, Task], Iterator[str]]
 def oracle(domain: Domain, task: Task) -> Iterator[str]:
     """The task's own calls, what must be said, and then, where the task hands over, that."""
     yield from _gold(domain, task)
-    if task.outputs or not hands_over(domain, task):
+    if task.outputs or not domain.hands_over(task):
         yield _say(task.outputs)
-    yield from _handing_over(domain, task)
+    yield from _gold(domain, task, terminating=True)
 
 
-def silent(domain: Domain, task: Task) -> Iterator[str]:
+def gold_without_words(domain: Domain, task: Task) -> Iterator[str]:
     """The task's own calls, without what must be said."""
     yield from _gold(domain, task)
     yield "Done."
@@ -44,12 +47,29 @@ def noop(domain: Domain, task: Task) -> Iterator[str]:
 
 
 def transfer(domain: Domain, task: Task) -> Iterator[str]:
-    """Handing over at once."""
-    for name in sorted(domain.terminating):
-        yield write_call(name, {"summary": ""})
+    """Handing over at once, where the domain has a tool for it."""
+    for name in sorted(domain.terminating & domain.tools.keys()):
+        yield write_call(name, dict.fromkeys(domain.tools[name].parameters, ""))
 
 
-SCRIPTS: dict[str, Script] = {"oracle": oracle, "silent": silent, "noop": noop, "transfer": transfer}
+SCRIPTS: dict[str, Script] = {
+    "oracle": oracle,
+    "gold-without-words": gold_without_words,
+    "noop": noop,
+    "transfer": transfer,
+}
+
+
+def policy(scenario: str, options: Mapping[str, Any], script: str) -> ScriptPolicy:
+    """The policy that is seated as `scripted:NAME`; see `marl_gem.registry.register_policy`.
+
+    Raises:
+        ConfigError: the scenario's tasks are not told by a domain, so that there is nothing to read a script from.
+    """
+    env = registry.make(scenario, **options)
+    if not isinstance(env, TauEnv):
+        raise ConfigError(f"{scenario} has no tasks with calls of their own, which scripted:{script} needs")
+    return ScriptPolicy(script, env.domain, env.domain.splits[env.split])
 
 
 class ScriptPolicy:
@@ -74,8 +94,9 @@ class ScriptPolicy:
 
     def _customer(self, number: int) -> Iterator[str]:
         task = self._tasks[number]
+        yield from _gold(self._domain, task, by_user=True)
         yield task.instruction
-        if task.outputs and hands_over(self._domain, task):
+        if task.outputs and self._domain.hands_over(task):
             yield "Please go on."
         while True:
             yield STOP
@@ -94,20 +115,10 @@ class ScriptAgent:
         return Response(next(self._begun))
 
 
-def hands_over(domain: Domain, task: Task) -> bool:
-    """Whether the task's own calls end in handing over to a human."""
-    return any(action.name in domain.terminating for action in task.actions)
-
-
-def _gold(domain: Domain, task: Task) -> Iterator[str]:
+def _gold(domain: Domain, task: Task, *, terminating: bool = False, by_user: bool = False) -> Iterator[str]:
+    """The task's own calls that end the episode, or all others; those that only the customer can make apart."""
     for action in task.actions:
-        if action.name not in domain.terminating:
-            yield write_call(action.name, action.arguments)
-
-
-def _handing_over(domain: Domain, task: Task) -> Iterator[str]:
-    for action in task.actions:
-        if action.name in domain.terminating:
+        if (action.name in domain.terminating) == terminating and (action.name not in domain.tools) == by_user:
             yield write_call(action.name, action.arguments)
 
 

@@ -16,7 +16,6 @@ caller sees; an exception is seen as `Error: <its text>`. Source of the behaviou
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 import typing
@@ -24,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from marl_gem.scenarios.tau.database import Session
+from marl_gem.scenarios.tau.database import Session, copy_json
 from marl_gem.types import ToolSpec
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
@@ -79,7 +78,7 @@ def call(tools: Mapping[str, Tool], session: Session, name: str, arguments: Mapp
     if complaint := _misfit(tool, arguments, domain):
         return Outcome(f"Error: {complaint}")
     try:
-        result = tool.function(session, **copy.deepcopy(dict(arguments)))  # what is stored must not be the caller's
+        result = tool.function(session, **copy_json(dict(arguments)))  # what is stored must not be the caller's
     except Exception as error:
         return Outcome(f"Error: {error}")
     if not isinstance(result, str):

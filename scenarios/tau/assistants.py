@@ -1,0 +1,174 @@
+"""How a model serves as the assistant. A plain `LLMPolicy` calls tools as its back end does; these make more of one.
+
+    act         every answer is one action, written as JSON; tools are told in the instructions
+    react       the same, after a thought that nobody hears
+    few_shot    is shown some dialogues that went well
+
+They are the agents that tau-bench compares (arXiv 2406.12045). For models that were not taught to call tools, `act`
+and `react` need nothing but text.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from marl_gem.agents import Policy
+from marl_gem.errors import ConfigError
+from marl_gem.scenarios.tau.policies import Rephrased, split_thought
+from marl_gem.seeding import derive_seed
+from marl_gem.tools.calls import CLOSE, OPEN, read_calls
+from marl_gem.types import Episode, Observation, Role, ToolCall, ToolSpec
+from marl_gem.views import as_text
+
+SPEAK = "respond"
+"""The action that says something to the customer, in its argument `content`."""
+
+_SPEAKING = ToolSpec(
+    SPEAK,
+    "Say something to the customer.",
+    {
+        "type": "object",
+        "properties": {"content": {"type": "string", "description": "What you say."}},
+        "required": ["content"],
+    },
+)
+_TOOLS = """\
+# Actions
+
+What you can do, each as JSON with the schema of its arguments:
+
+{tools}"""
+_ACT = """\
+Every answer is one action and nothing else, with its arguments as JSON, in this form:
+
+Action: {"name": "...", "arguments": {...}}"""
+_REACT = """\
+Every answer is a thought, which nobody else reads, and then one action, with its arguments as JSON, in this form:
+
+Thought: what you make of it, and what to do next
+Action: {"name": "...", "arguments": {...}}"""
+_EXAMPLES = """\
+# Examples
+
+Dialogues that went well:
+
+{examples}"""
+
+
+def act(policy: Policy) -> Policy:
+    """Writes each action as JSON. What cannot be read as one is answered with an error, or said if it is plain text."""
+    return Rephrased(policy, "act", role=_in_text(_ACT), say=_action, hear=_told)
+
+
+def react(policy: Policy) -> Policy:
+    """As `act`, after a thought, which goes into `Response.reasoning` and no further."""
+    return Rephrased(policy, "react", role=_in_text(_REACT), say=_action, hear=_told)
+
+
+def few_shot(policy: Policy, examples: Sequence[str], shots: int = 5) -> Policy:
+    """Is shown examples with its instructions, drawn anew for each episode from its seed.
+
+    Args:
+        policy: the assistant.
+        examples: dialogues, as `example` tells them; of other tasks than those it is to be measured on.
+        shots: how many it is shown; all if there are fewer.
+
+    Raises:
+        ConfigError: there are no examples, or `shots` is no number from 1 up.
+    """
+    if not examples or not isinstance(shots, int) or shots < 1:
+        raise ConfigError(f"few_shot needs examples and a number of shots from 1 up, not {len(examples)} and {shots!r}")
+
+    def shown(role: Role, seed: int) -> Role:
+        drawn = random.Random(derive_seed(seed, "examples")).sample(examples, min(shots, len(examples)))
+        told = "\n\n".join(f"Example {number}\n\n{text}" for number, text in enumerate(drawn, 1))
+        return Role(f"{role.instructions.rstrip()}\n\n{_EXAMPLES.format(examples=told)}", role.tools)
+
+    return Rephrased(policy, f"{min(shots, len(examples))}-shot", role=shown)
+
+
+def example(episode: Episode, longest: int = 400) -> str:
+    """A recorded dialogue as an example; answers of tools are cut where they are longer than `longest` characters."""
+    lines: list[str] = []
+    for turn in episode.turns_of("assistant"):
+        lines += _overheard(turn.observation, longest)
+        said, calls = read_calls(turn.response.text)
+        called = [call for call in calls if isinstance(call, ToolCall)]
+        lines += [f"You call: {_json(name=call.name, arguments=call.arguments)}" for call in called]
+        lines += [] if calls else [f"You: {said}"]
+    return "\n".join(lines)
+
+
+# What the model is told
+
+
+def _in_text(form: str) -> Callable[[Role, int], Role]:
+    def told(role: Role, seed: int) -> Role:
+        lines = [
+            _json(name=tool.name, description=tool.description, parameters=tool.parameters)
+            for tool in (*role.tools, _SPEAKING)
+        ]
+        return Role("\n\n".join([role.instructions.rstrip(), _TOOLS.format(tools="\n".join(lines)), form]))
+
+    return told
+
+
+def _told(observation: Observation) -> str:
+    """Every message opens with who speaks, so that a customer who plays a tool is seen through."""
+    return "\n".join(_overheard(observation))
+
+
+def _overheard(observation: Observation, longest: int | None = None) -> list[str]:
+    parts = [{"type": "text", "text": observation}] if isinstance(observation, str) else observation
+    return [
+        f"Answer of {part['name'] or 'your call'}: {_cut(part['text'], longest)}"
+        if part.get("type") == "tool_result"
+        else f"Customer: {as_text([part])}"
+        for part in parts
+    ]
+
+
+def _cut(text: str, longest: int | None) -> str:
+    return text if longest is None or len(text) <= longest else f"{text[:longest]} ..."
+
+
+def _json(**fields: Any) -> str:
+    return json.dumps(fields, ensure_ascii=False)
+
+
+# What the model says
+
+
+def _action(text: str) -> tuple[str, str]:
+    """The action in the form that the env reads, and the thought.
+
+    What begins like JSON goes on as a call, whole or broken, so that the env says what is wrong with it; the
+    customer never sees it.
+    """
+    thought, action = split_thought(text, "action")
+    if action is None:
+        return _as_call(""), thought
+    written = action.removeprefix("```").removeprefix("json").lstrip()
+    if not written.startswith("{"):
+        return action, thought
+    call, end = _first_object(written)
+    if isinstance(call, dict) and call.get("name") == SPEAK and isinstance(call.get("arguments"), dict):
+        content = call["arguments"].get("content")
+        if isinstance(content, str):
+            return content.replace(OPEN, "<tool call>"), thought  # words are no call, not even a customer's own
+    return _as_call(written[:end]), thought
+
+
+def _as_call(text: str) -> str:
+    return OPEN + text.replace("</", "<\\/") + CLOSE  # the same JSON, and no closing tag within it
+
+
+def _first_object(text: str) -> tuple[Any, int]:
+    """The JSON at the head of a text, whatever follows it, and where it ends; None and all of it if it is broken."""
+    try:
+        return json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return None, len(text)
