@@ -35,7 +35,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     marl_gem.list()
     monkeypatch.setattr(registry, "_scenarios", dict(registry._scenarios))
     monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
-    marl_gem.register("test:Echo-v0", Echo, description="Says it again.", greeting="hello")
+    marl_gem.register("echo:Echo-v0", Echo, description="Says it again.", greeting="hello")
     yield
 
 
@@ -49,7 +49,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("game:KuhnPokr-v0", "game:KuhnPoker-v0"),
         ("game:KuhnPoker-v1", "game:KuhnPoker-v0"),
         ("gam:KuhnPoker-v0", "game:KuhnPoker-v0"),
-        ("Echo", "test:Echo-v0"),
+        ("Echo", "echo:Echo-v0"),
         ("tictactoe", "ta:TicTacToe-v0"),
         ("ta:TicTacTo-v0", "ta:TicTacToe-v0"),
     ],
@@ -68,15 +68,15 @@ def test_nothing_is_suggested_for_nonsense(asked: str) -> None:
 
 
 def test_make_gives_a_fresh_env_that_knows_its_id() -> None:
-    one, other = marl_gem.make("test:Echo-v0"), marl_gem.make("test:Echo-v0", greeting="hi", loud=True)
-    assert one is not other and one.scenario == "test:Echo-v0"
+    one, other = marl_gem.make("echo:Echo-v0"), marl_gem.make("echo:Echo-v0", greeting="hi", loud=True)
+    assert one is not other and one.scenario == "echo:Echo-v0"
     assert (one.greeting, one.loud, other.greeting, other.loud) == ("hello", False, "hi", True)
     assert Echo("hi").scenario == "Echo"
 
 
 def test_an_unknown_option_is_refused_and_the_known_ones_told() -> None:
-    with pytest.raises(InvalidOption, match=r"test:Echo-v0: .*'volume'.* It takes: loud, max_steps"):
-        marl_gem.make("test:Echo-v0", volume=3)
+    with pytest.raises(InvalidOption, match=r"echo:Echo-v0: .*'volume'.* It takes: loud, max_steps"):
+        marl_gem.make("echo:Echo-v0", volume=3)
 
 
 def test_a_missing_option_is_told() -> None:
@@ -86,30 +86,30 @@ def test_a_missing_option_is_told() -> None:
 
 
 def test_max_steps() -> None:
-    env = marl_gem.make("test:Echo-v0", max_steps=2)
+    env = marl_gem.make("echo:Echo-v0", max_steps=2)
     env.reset()
     while not env.done:
         env.step({"a": ""})
     assert env.steps == 2
-    assert marl_gem.make("test:Echo-v0").max_steps is None
+    assert marl_gem.make("echo:Echo-v0").max_steps is None
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, "3"], ids=repr)
 def test_max_steps_that_make_no_sense(wrong: Any) -> None:
     with pytest.raises(InvalidOption, match="max_steps is a whole number"):
-        marl_gem.make("test:Echo-v0", max_steps=wrong)
+        marl_gem.make("echo:Echo-v0", max_steps=wrong)
 
 
 def test_unavailable() -> None:
     marl_gem.register("test:Far-v0", "no.such.module:Thing", unavailable="it needs the moon; wait for night")
     with pytest.raises(UnavailableScenario, match="it needs the moon"):
         marl_gem.make("test:Far-v0")
-    assert "test:Far-v0" in [scenario.id for scenario in marl_gem.list("test")]
+    assert "test:Far-v0" in [scenario.id for scenario in marl_gem.list("echo")]
 
 
 def test_a_taken_id_and_one_without_a_family() -> None:
     with pytest.raises(RegistryError, match="registered already"):
-        marl_gem.register("test:Echo-v0", Echo)
+        marl_gem.register("echo:Echo-v0", Echo)
     for id in ("Echo-v0", "test:", ":Echo-v0", ""):
         with pytest.raises(RegistryError, match="family:Name-v0"):
             marl_gem.register(id, Echo)
@@ -118,10 +118,10 @@ def test_a_taken_id_and_one_without_a_family() -> None:
 def test_list() -> None:
     everything = [scenario.id for scenario in marl_gem.list()]
     assert everything == sorted(everything)
-    assert {"game:KuhnPoker-v0", "test:Echo-v0", "ta:TicTacToe-v0"} <= set(everything)
+    assert {"game:KuhnPoker-v0", "echo:Echo-v0", "ta:TicTacToe-v0"} <= set(everything)
     assert [scenario.id for scenario in marl_gem.list("game")] == [id for id in everything if id.startswith("game:")]
     assert marl_gem.list("nothing") == []
-    (echo,) = marl_gem.list("test")
+    (echo,) = marl_gem.list("echo")
     assert (echo.description, echo.agents, echo.options) == ("Says it again.", (1, 1), {"greeting": "hello"})
 
 
@@ -140,7 +140,7 @@ def test_a_plug_in_is_imported_when_it_is_first_asked_for(monkeypatch: pytest.Mo
     points = [Point("plug", "plug_in", registry.GROUP)]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: points if group == registry.GROUP else [])
 
-    marl_gem.make("test:Echo-v0")
+    marl_gem.make("echo:Echo-v0")
     assert loads == []
     assert [marl_gem.make("plug:Echo-v0").greeting for _ in range(2)] == ["plugged in"] * 2
     assert registry.spec("plug:Echo-v0").agents == (2, 4)
@@ -159,6 +159,6 @@ def test_a_plug_in_that_cannot_be_loaded_leaves_the_others_alone(
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [point])
     for _ in range(2):
         with pytest.warns(RuntimeWarning, match=r"broken:\.\.\. of broken_plug_in .* RuntimeError: no licence"):
-            assert "test:Echo-v0" in [scenario.id for scenario in marl_gem.list()]
+            assert "echo:Echo-v0" in [scenario.id for scenario in marl_gem.list()]
         with pytest.raises(RegistryError, match="no licence"):
             marl_gem.make("broken:Half-v0")

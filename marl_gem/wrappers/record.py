@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.errors import EpisodeOver, InvalidAction, RecordError
@@ -103,6 +104,7 @@ def _append(path: Path, line: str) -> None:
     """Add a line, all of it on the disk when this returns."""
     try:
         with path.open("ab") as file:
+            _lock(file)
             file.write(f"{line}\n".encode())
             file.flush()
             os.fsync(file.fileno())
@@ -115,12 +117,21 @@ def _prepare(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
-            if file.tell():
+            _lock(file)  # another recorder may be in the middle of a line
+            if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
                     file.write(b"\n")
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def _lock(file: BinaryIO) -> None:
+    """Keep other recorders from the file until it is closed, where the system can."""
+    with contextlib.suppress(ImportError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _unwritable(path: Path, error: OSError) -> RecordError:
