@@ -101,10 +101,10 @@ def test_max_steps_that_make_no_sense(wrong: Any) -> None:
 
 
 def test_unavailable() -> None:
-    marl_gem.register("test:Far-v0", "no.such.module:Thing", unavailable="it needs the moon; wait for night")
+    marl_gem.register("echo:Far-v0", "no.such.module:Thing", unavailable="it needs the moon; wait for night")
     with pytest.raises(UnavailableScenario, match="it needs the moon"):
-        marl_gem.make("test:Far-v0")
-    assert "test:Far-v0" in [scenario.id for scenario in marl_gem.list("echo")]
+        marl_gem.make("echo:Far-v0")
+    assert "echo:Far-v0" in [scenario.id for scenario in marl_gem.list("echo")]
 
 
 def test_a_taken_id_and_one_without_a_family() -> None:

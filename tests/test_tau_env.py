@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import marl_gem
 import marl_gem.scenarios.tau
@@ -657,6 +659,46 @@ def test_episodes_do_not_touch_each_other_nor_the_shared_data() -> None:
         assert env.returns["assistant"] == reward
     envs[0].reset(seed=0)
     assert envs[0].session["orders"]["W1"] == {"status": "pending", "note": ""}
+
+
+WORDS = ("", "Hm.", PRICE, STOP, f"x{STOP}", CANCEL, CANCEL + CANCEL, f"Wait. {TRANSFER}", "<tool_call>", "815")
+NOTE = write_call("write_note", {"order_id": "W2", "text": PRICE})
+
+
+@given(
+    st.integers(0, 2),
+    st.sampled_from(["first", "all"]),
+    st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from((*WORDS, NOTE))), max_size=12),
+)
+def test_any_dialogue_keeps_its_rules(task: int, calls: str, lines: list[tuple[str, str]]) -> None:
+    env = make(task=task, calls=calls, max_actions=5)
+    observations, _ = env.reset(seed=0)
+    said: dict[str, list[str]] = {"user": [], "assistant": []}
+    words = {"user": [OPENING], "assistant": [""]}
+    for line in lines:
+        if env.done:
+            break
+        (agent,) = env.acting
+        other, text = ("assistant", line[0]) if agent == "user" else ("user", line[1])
+        called = agent == "assistant" and "<tool_call>" in text
+        observations, rewards, *_, infos = env.step({agent: text})
+        said[agent] += [] if called else [text]
+        words[other] += [] if called else [text.replace(STOP, " ").strip() if STOP in text else text]
+        seen = {agent: info["final_observation"] for agent, info in infos.items()} if env.done else observations
+        for seat, observation in seen.items():
+            if isinstance(observation, str):
+                assert observation == words[seat][-1]
+            else:
+                assert seat == "assistant" and called and {part["type"] for part in observation} == {"tool_result"}
+        if not env.done:
+            assert not any(rewards.values()) and env.acting == ((agent,) if called else (other,))
+    assert env.used["assistant"] <= 5
+    if env.done:
+        info = env.infos["assistant"]
+        verdict = env.domain.judge("test", task, env.session, said["assistant"])
+        solved = verdict.reward == 1.0 and info["ended"] != "cut off"
+        assert info["success"] is solved and env.returns == dict.fromkeys(("user", "assistant"), float(solved))
+        assert (info["ended"] == "stopped") == (STOP in "".join(said["user"]))
 
 
 @pytest.mark.parametrize(

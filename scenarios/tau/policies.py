@@ -18,10 +18,9 @@ from marl_gem.types import Observation, Response, Role
 
 
 class Rephrased:
-    """Sits between a seat and another policy, which is told its role and what it observes in other words, and
-    answers in a form of its own.
+    """A policy that speaks through another one: what that is told, and what it says, is put in other words.
 
-    What the other policy says remains in its own memory as it said it, so that its history shows it the form.
+    The other one remembers what it said as it said it, so that its history shows it the form.
 
     Args:
         policy: the other one.
