@@ -479,6 +479,9 @@ def test_calls_without_end_and_with_everything_in_them_come_back_at_once(name: s
 @example("()")
 @example("..." * 3)
 @example("2(3)")
+@example("2(*3)")
+@example("()(*())")
+@example("1.5(*2.)")
 @example(" 1")
 @example("")
 def test_it_says_what_python_would(expression: str) -> None:
@@ -508,6 +511,7 @@ def work_out(expression: Any) -> str:
         ("2**-1", "0.5"),
         ("7//2", "3.0"),
         ("-0.0", "-0.0"),
+        ("2(**(3))", "Error: 2 argument after ** must be a mapping, not int"),
         ("9**400/9**399", "9.0"),
         ("9**9**9", "Error: int too large to convert to float"),
         ("9**-9**9", "0.0"),

@@ -6,7 +6,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from marl_gem.scenarios.tau.database import Session
 from marl_gem.scenarios.tau.tool import Refused, tool
@@ -88,11 +88,20 @@ class _Calculator:
                 self._check_size(node.op, left, right)
             return _BINARY[type(node.op)](left, right)
         if isinstance(node, ast.Call):
-            called, _ = self.value(node.func), [self.value(argument) for argument in node.args]
-            raise TypeError(f"{type(called).__name__!r} object is not callable")
-        if isinstance(node, ast.Starred):
-            raise TypeError(f"Value after * must be an iterable, not {type(self.value(node.value)).__name__}")
+            self._fail_to_call(node)
         return tuple(self.value(element) for element in getattr(node, "elts", ()))
+
+    def _fail_to_call(self, node: ast.Call) -> NoReturn:
+        """What Python says of `2(3)`, `2(*3)` and `2(**3)`; there are no commas, and so no further arguments."""
+        called = self.value(node.func)
+        for argument in node.args:
+            value = self.value(argument.value if isinstance(argument, ast.Starred) else argument)
+            if isinstance(argument, ast.Starred) and not isinstance(value, tuple):
+                raise TypeError(f"{called} argument after * must be an iterable, not {type(value).__name__}")
+        for keyword in node.keywords:
+            given = type(self.value(keyword.value)).__name__
+            raise TypeError(f"{called} argument after ** must be a mapping, not {given}")
+        raise TypeError(f"{type(called).__name__!r} object is not callable")
 
     def _check_size(self, how: ast.operator, left: int, right: int) -> None:
         size, other = left.bit_length(), right.bit_length()
