@@ -2,7 +2,9 @@
 
 data/*.json      one table a file: {"id": {...}, ...}
 policy.md        the assistant's instructions
-tasks_*.json     one split a file: [{"user_id", "instruction", "actions": [{"name", "kwargs"}], "outputs"}, ...]
+tasks_*.json     one split a file: [{"user_id", "instruction", "actions": [{"name", "kwargs"}], "outputs"}, ...];
+                 a task may bring "data" of its own, as {"table": {"id": {...}}}, which is there when it begins
+user.md          optional: the customer's instructions, around {instruction} and {stop}
 tools.json       optional: the schemas to offer, in their order; otherwise those of the module
 
 The module has `TOOLS`, the assistant's, and `TERMINATING`, the names of those that end an episode. If the customer
@@ -22,9 +24,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from marl_gem.errors import RecordError
-from marl_gem.scenarios.tau.database import Database, Session
+from marl_gem.scenarios.tau.database import Database, Record, Session, copy_json
 from marl_gem.scenarios.tau.tool import Outcome, Tool, call
 from marl_gem.types import ToolCall, ToolSpec
+
+USER_ROLE = """\
+You are a customer who writes to a company's support desk. What you want, and all you know:
+
+{instruction}
+
+- Write one short message at a time, as a customer would, in your own words.
+- Tell only what the conversation needs next; do not give everything away at once.
+- Say nothing that is not in the text above. If you are asked for something that is not, say that you do not know it.
+- Stay with what you want until it is settled. When it is, or cannot be, answer with {stop} and nothing else.
+"""
 
 CORRECTIONS = {
     "retail": (
@@ -44,13 +57,17 @@ CORRECTIONS = {
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What a customer wants, the calls that bring it about, and what the assistant must say on the way."""
+    """What a customer wants, the calls that bring it about, and what the assistant must say on the way.
+
+    `data` are records that this task alone begins with, by table and key, beside or in place of the domain's.
+    """
 
     user_id: str
     instruction: str
     actions: tuple[ToolCall, ...] = ()
     outputs: tuple[str, ...] = ()
     grade: str = ""
+    data: dict[str, dict[str, Record]] = {}
 
 
 class Verdict(NamedTuple):
@@ -67,7 +84,7 @@ class Domain:
 
     `tools` are the assistant's, `user_tools` the customer's, if it has any; `terminating` names those that end an
     episode; `official` is the name of the official domain whose error texts are spoken; `corrected` mends what
-    `CORRECTIONS` lists.
+    `CORRECTIONS` lists; `user_role` is what the customer is told, around {instruction} and {stop}.
     """
 
     name: str
@@ -79,6 +96,7 @@ class Domain:
     splits: Mapping[str, Sequence[Task]]
     corrected: bool = False
     user_tools: Mapping[str, Tool] = field(default_factory=dict)
+    user_role: str = USER_ROLE
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -93,9 +111,13 @@ class Domain:
     def __deepcopy__(self, memo: dict[int, Any]) -> Domain:
         return self  # nothing in it changes, so that forked envs share it
 
-    def session(self) -> Session:
-        """Fresh data, for one episode."""
-        return self.database.session(self.corrected)
+    def session(self, task: Task | None = None) -> Session:
+        """Fresh data for one episode, with what the task brings."""
+        session = self.database.session(self.corrected)
+        for table, records in task.data.items() if task else ():
+            for key, record in records.items():
+                session[table].add(key, copy_json(record))
+        return session
 
     def call(self, session: Session, name: str, arguments: Mapping[str, Any], *, by_user: bool = False) -> Outcome:
         """Call a tool of the assistant's, or of the customer's, in an episode. Never raises."""
@@ -112,8 +134,9 @@ class Domain:
     @cached_property
     def _goals(self) -> Any:
         def goal(split: str, index: int) -> Session:
-            session = self.session()
-            for action in self.splits[split][index].actions:
+            task = self.splits[split][index]
+            session = self.session(task)
+            for action in task.actions:
                 if action.name not in self.terminating:
                     self.call(session, action.name, action.arguments, by_user=action.name not in self.tools)
             return session
@@ -142,8 +165,9 @@ class Domain:
         `TauEnv` has it), "gold-without-words" makes the task's own calls and says nothing.
         """
         solved = {"noop": 0.0, "transfer": 0.0, "gold-without-words": 0.0}
-        fresh, tasks = self.session(), self.splits[split]
+        tasks = self.splits[split]
         for index, task in enumerate(tasks):
+            fresh = self.session(task)
             solved["noop"] += self.judge(split, index, fresh, task.outputs).reward
             solved["gold-without-words"] += self.judge(split, index, self.goal(split, index), ()).reward
             if self.hands_over(task) or not strict:
@@ -173,6 +197,7 @@ def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) ->
         database=Database(tables),
         splits=splits,
         user_tools={tool.name: tool for tool in getattr(tools, "USER_TOOLS", ())},
+        user_role=_text(file) if (file := folder / "user.md").exists() else USER_ROLE,
     )
 
 
@@ -201,6 +226,7 @@ def _read_tasks(file: Path) -> tuple[Task, ...]:
                 actions=tuple(ToolCall(action["name"], action["kwargs"]) for action in task["actions"]),
                 outputs=tuple(task["outputs"]),
                 grade=task.get("grade", ""),
+                data=task.get("data", {}),
             )
             for task in _read(file)
         )

@@ -25,16 +25,6 @@ from marl_gem.types import ContentPart, Facts, Observation, Role, ToolCall
 OPENING = "Hi! How can I help you today?"
 USER, ASSISTANT = "user", "assistant"
 
-_USER_ROLE = """\
-You are a customer who writes to a company's support desk. What you want, and all you know:
-
-{instruction}
-
-- Write one short message at a time, as a customer would, in your own words.
-- Tell only what the conversation needs next; do not give everything away at once.
-- Say nothing that is not in the text above. If you are asked for something that is not, say that you do not know it.
-- Stay with what you want until it is settled. When it is, or cannot be, answer with {stop} and nothing else.
-"""
 _NOT_CARRIED_OUT = "Error: not carried out, as only one call at a time is"
 
 
@@ -107,7 +97,7 @@ class TauEnv(MultiAgentEnv):
         super()._reset({name: value for name, value in options.items() if name != "task"})
         chosen = options.get("task", self._fixed_task)
         self.task_index = self.rng.randrange(self.tasks) if chosen is None else self._check_task(chosen)
-        self.session = self.domain.session()
+        self.session = self.domain.session(self.task)
         self.used = {USER: 0, ASSISTANT: 0}
         self.dialogue: list[tuple[str, str]] = [(ASSISTANT, OPENING)]
         self._seen: dict[str, Observation] = {USER: OPENING, ASSISTANT: ""}
@@ -116,7 +106,8 @@ class TauEnv(MultiAgentEnv):
 
     def role(self, agent: str) -> Role:
         if agent == USER:
-            return Role(_USER_ROLE.format(instruction=self.task.instruction, stop=STOP), self.domain.user_specs)
+            told = self.domain.user_role.replace("{stop}", STOP).replace("{instruction}", self.task.instruction)
+            return Role(told, self.domain.user_specs)
         return Role(self.domain.policy, self.domain.specs)
 
     def observe(self, agent: str) -> Observation:
