@@ -28,6 +28,7 @@ from marl_gem.scenarios.games.kuhn_analysis import (
 from marl_gem.scenarios.games.kuhn_poker import moves, situation
 from marl_gem.settings import override
 from marl_gem.trainers.config import TrainConfig, parse, read
+from marl_gem.trainers.seating import ONE
 from marl_gem.trainers.self_play import SelfPlay
 
 
@@ -48,10 +49,11 @@ def train(config: TrainConfig) -> dict[str, float]:
     run = SelfPlay.start(config)
     for _ in run.warm_up():
         pass
-    strategies = [strategy(run.llm)[0]]
+    llm = run.trainees[ONE].llm
+    strategies = [strategy(llm)[0]]
     while run.updates < config.self_play.updates:
         run.update()
-        bets, illegal = strategy(run.llm)
+        bets, illegal = strategy(llm)
         strategies.append(bets)
     mixed = average(strategies[len(strategies) // 2 :])
     return {

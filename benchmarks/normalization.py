@@ -33,7 +33,8 @@ def kuhn(normalization: str, seed: int, updates: int) -> dict[str, float]:
 def tictactoe(normalization: str, seed: int, updates: int) -> dict[str, float]:
     from marl_gem.agents import RandomPolicy
     from marl_gem.evaluate import head_to_head, overall
-    from marl_gem.trainers.self_play import SelfPlay, make
+    from marl_gem.trainers.seating import ONE
+    from marl_gem.trainers.self_play import SelfPlay
 
     changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
     config = parse(override(read("tictactoe"), changes), "benchmark")
@@ -42,7 +43,7 @@ def tictactoe(normalization: str, seed: int, updates: int) -> dict[str, float]:
         pass
     while run.updates < updates:
         run.update()
-    tallies, _ = head_to_head(lambda: make(config), run.policy, RandomPolicy(), games=400, seed=seed)
+    tallies, _ = head_to_head(run.ground.make, run.trainees[ONE].policy, RandomPolicy(), games=400, seed=seed)
     total = overall(tallies)
     return {"score": total.score, "illegal_games": total.illegal / total.games}
 

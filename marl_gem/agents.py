@@ -140,6 +140,23 @@ class LLMPolicy:
         return _LLMAgent(self, role, seed)
 
 
+class PolicyPerSeat:
+    """Several policies as one: each holds the seat that it is named for.
+
+    Raises:
+        AgentError: when it takes a seat for which it has none.
+    """
+
+    def __init__(self, name: str, policies: Mapping[str, Policy]) -> None:
+        self.name = name
+        self.policies = dict(policies)
+
+    def agent(self, agent_id: str, role: Role, seed: int) -> Agent:
+        if agent_id not in self.policies:
+            raise AgentError(f"{self.name} has no policy for {agent_id!r}, only for {', '.join(self.policies)}")
+        return self.policies[agent_id].agent(agent_id, role, seed)
+
+
 class _FunctionAgent:
     def __init__(self, choose: Callable[[Observation, Info], str]) -> None:
         self._choose = choose

@@ -5,7 +5,7 @@ A seat is `AGENT=WHO[,NAME=VALUE...]`. WHO is
     random                   any legal action
     human                    a person at the terminal
     scripted:NAME            a policy that comes with the scenario
-    runs/demo                what a training run made: its folder, or one of its checkpoints
+    runs/demo                what a training run made, for this seat: its folder, or one of its checkpoints
     replay:runs/eval         what sat here in a recorded run: its folder, or a file of episodes
     MODEL@URL                a model of an OpenAI-compatible server
     @URL                     the only model that the server has
@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from marl_gem import registry
-from marl_gem.agents import HumanPolicy, LLMPolicy, Policy, RandomPolicy
+from marl_gem.agents import HumanPolicy, LLMPolicy, Policy, PolicyPerSeat, RandomPolicy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import AgentError, ConfigError
 from marl_gem.llm import Sampling
@@ -147,14 +147,18 @@ def policy(
     return LLMPolicy(llm, values.get("view", chat), sampling, keep_reasoning=keep)
 
 
-def _load_run(folder: Path, scenario: str) -> LLMPolicy:
+def _load_run(folder: Path, scenario: str) -> LLMPolicy | PolicyPerSeat:
     from marl_gem.trainers.checkpoint import load_policy
 
     return load_policy(folder, scenario)
 
 
-def _trained(loaded: LLMPolicy, values: Mapping[str, Any]) -> LLMPolicy:
-    """The same model with other sampling."""
+def _trained(loaded: Policy, values: Mapping[str, Any]) -> Policy:
+    """The same models with other sampling."""
+    if isinstance(loaded, PolicyPerSeat):
+        return PolicyPerSeat(loaded.name, {seat: _trained(own, values) for seat, own in loaded.policies.items()})
+    if not isinstance(loaded, LLMPolicy):
+        return loaded
     changed = copy.copy(loaded)
     changed.sampling = _sampling(loaded.sampling, values)
     return changed

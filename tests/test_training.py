@@ -23,7 +23,7 @@ from marl_gem.settings import override
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.config import TrainConfig, differences, parse, read, recipes
 from marl_gem.trainers.run import Run
-from marl_gem.trainers.self_play import make
+from marl_gem.trainers.seating import ONE, training_ground
 from marl_gem.types import Episode, from_json
 
 SMALL: dict[str, Any] = {
@@ -49,7 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.load(folder).llm.model.state_dict()
+    return checkpoint.load(folder).trainees[ONE].llm.model.state_dict()
 
 
 def marl_gem(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -197,7 +197,11 @@ class TestCheckpoint:
         return checkpoint.newest(tmp_path / "run")
 
     @pytest.mark.parametrize(
-        "name", ["model/model.safetensors", "others.safetensors", "learner.safetensors", "model/tokenizer.json"]
+        "name",
+        [
+            f"{ONE}/{file}"
+            for file in ("model/model.safetensors", "others.safetensors", "learner.safetensors", "model/tokenizer.json")
+        ],
     )
     def test_a_file_cut_short_or_missing_is_told_by_name(self, finished: Path, tmp_path: Path, name: str) -> None:
         path = self.copy(finished, tmp_path)
@@ -232,8 +236,8 @@ class TestCheckpoint:
         run = checkpoint.load(finished)
         loaded = checkpoint.load_policy(finished, run.config.scenario)
         played = [
-            collect(lambda: make(run.config), [Job(seed, policy) for seed in range(20)])
-            for policy in (run.policy, loaded)
+            collect(training_ground(run.config).make, [Job(seed, policy) for seed in range(20)])
+            for policy in (run.trainees[ONE].policy, loaded)
         ]
         texts = [[[turn.response for turn in episode.turns] for episode in episodes] for episodes in played]
         assert texts[0] == texts[1]

@@ -1,10 +1,11 @@
 """Everything a self-play run needs to go on, on disk, whole or not at all.
 
     checkpoints/update-000120/
-      state.json               what this is: scenario, configuration, updates, and every file's size and hash
-      model/                   weights and tokenizer, in the layout of transformers
-      learner.safetensors      the optimizer's state
-      others.safetensors       the reference and the older versions
+      state.json                 what this is: scenario, configuration, updates, and every file's size and hash
+      POLICY/                    one folder for every policy that learns
+        model/                   weights and tokenizer, in the layout of transformers
+        learner.safetensors      the optimizer's state
+        others.safetensors       the reference and the older versions
 
 A checkpoint is written under another name, flushed to disk and then renamed, so that one that is there is
 complete. Nothing is pickled. All random choices follow from the seed and the number of updates, so no
@@ -26,13 +27,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from marl_gem.agents import LLMPolicy
+from marl_gem.agents import LLMPolicy, PolicyPerSeat
 from marl_gem.errors import CheckpointError
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.trainers.config import TrainConfig, parse
-from marl_gem.trainers.self_play import SelfPlay, Weights, load_pretrained, make_policy
+from marl_gem.trainers.seating import ONE, learners, phases, training_ground
+from marl_gem.trainers.self_play import SelfPlay
+from marl_gem.trainers.trainee import Trainee, Weights, llm_policy, load_pretrained
 
-FORMAT = 1
+FORMAT = 2
 KEEP = 2
 
 
@@ -81,24 +84,12 @@ def load(path: Path, config: TrainConfig | None = None) -> SelfPlay:
     config = config or written
     if config.threads:
         torch.set_num_threads(config.threads)
-    model, tokenizer = load_pretrained(str(path / "model"))
-    try:
-        others = load_file(path / "others.safetensors")
-        learned = load_file(path / "learner.safetensors")
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}. Remove it, so that the one before it is used") from error
-    reference = None
-    if state["reference"]:
-        reference = copy.deepcopy(model)
-        reference.load_state_dict(_part(others, "reference"))
-    pool = [(version, _part(others, f"version-{version}")) for version in state["pool"]]
-    run = SelfPlay(config, model, tokenizer, updates=state["updates"], pool=pool, reference=reference)
-    _restore(run.learner.optimizer, learned)
-    return run
+    trainees = {name: _read(path / name, told, config) for name, told in state["policies"].items()}
+    return SelfPlay(config, trainees, updates=state["updates"])
 
 
-def load_policy(path: Path, scenario: str) -> LLMPolicy:
-    """The policy in a checkpoint, ready to sit in any seat of its scenario.
+def load_policy(path: Path, scenario: str) -> LLMPolicy | PolicyPerSeat:
+    """What a checkpoint's run has learned: one policy for all seats, or one for each seat that it trained.
 
     Raises:
         CheckpointError: there is none, it is damaged, or it was trained on another scenario.
@@ -109,9 +100,17 @@ def load_policy(path: Path, scenario: str) -> LLMPolicy:
         raise CheckpointError(f"{path} was trained on {state['scenario']} and cannot play {scenario}")
     config = parse(state["config"], f"{path}/state.json")
     run = path.resolve().parent.parent.name
-    llm = TransformersLLM(*load_pretrained(str(path / "model")), name=run)
-    llm.version = state["updates"]
-    return make_policy(config.policy, llm)
+    policies = {}
+    for name, told in state["policies"].items():
+        called = f"{run}/{name}" if config.seats else run
+        llm = TransformersLLM(*load_pretrained(str(path / name / "model")), name=called)
+        llm.version = told["updates"]
+        policies[name] = llm_policy(config.policy, llm)
+    if not config.seats:
+        return policies[ONE]
+    seats = learners(phases(config, training_ground(config).agents))
+    held = {seat: policies[name] for name, own in seats.items() for seat in own}
+    return PolicyPerSeat(f"{run}@{state['updates']}", held)
 
 
 def newest(path: Path) -> Path:
@@ -159,26 +158,56 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def _write(draft: Path, run: SelfPlay) -> None:
-    run.llm.model.save_pretrained(draft / "model")
-    run.llm.tokenizer.save_pretrained(draft / "model")
-    others = {f"version-{version}/{name}": value for version, weights in run.pool for name, value in weights.items()}
-    if run.reference is not None:
-        others |= {f"reference/{name}": value for name, value in run.reference.state_dict().items()}
-    save_file({name: value.clone() for name, value in others.items()}, draft / "others.safetensors")
-    save_file(_flattened(run.learner.optimizer), draft / "learner.safetensors")
+    policies = {name: _write_policy(draft / name, trainee) for name, trainee in run.trainees.items()}
     files = sorted(file for file in draft.rglob("*") if file.is_file())
     state = {
         "format": FORMAT,
         "scenario": run.config.scenario,
         "updates": run.updates,
-        "pool": [version for version, _ in run.pool],
-        "reference": run.reference is not None,
+        "policies": policies,
         "config": msgspec.to_builtins(run.config),
         "files": {str(file.relative_to(draft)): [file.stat().st_size, _digest(file)] for file in files},
     }
     (draft / "state.json").write_text(json.dumps(state, indent=1), "utf-8")
-    for file in [*files, draft / "state.json", draft / "model", draft]:
-        _flush(file)
+    folders = [folder for folder in draft.rglob("*") if folder.is_dir()]
+    for path in [*files, draft / "state.json", *folders, draft]:
+        _flush(path)
+
+
+def _write_policy(folder: Path, trainee: Trainee) -> dict[str, Any]:
+    """Write a policy, and say what its files do not."""
+    trainee.llm.model.save_pretrained(folder / "model")
+    trainee.llm.tokenizer.save_pretrained(folder / "model")
+    others = {f"version-{version}/{name}": value for version, own in trainee.pool for name, value in own.items()}
+    if trainee.reference is not None:
+        others |= {f"reference/{name}": value for name, value in trainee.reference.state_dict().items()}
+    save_file({name: value.clone() for name, value in others.items()}, folder / "others.safetensors")
+    save_file(_flattened(trainee.learner.optimizer), folder / "learner.safetensors")
+    return {
+        "told": trainee.name,
+        "updates": trainee.updates,
+        "pool": [version for version, _ in trainee.pool],
+        "reference": trainee.reference is not None,
+    }
+
+
+def _read(folder: Path, state: dict[str, Any], config: TrainConfig) -> Trainee:
+    model, tokenizer = load_pretrained(str(folder / "model"))
+    try:
+        others = load_file(folder / "others.safetensors")
+        learned = load_file(folder / "learner.safetensors")
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{folder.parent} is damaged: {error}. Remove it, so that the one before it is used"
+        ) from error
+    reference = None
+    if state["reference"]:
+        reference = copy.deepcopy(model)
+        reference.load_state_dict(_part(others, "reference"))
+    pool = [(version, _part(others, f"version-{version}")) for version in state["pool"]]
+    trainee = Trainee(state["told"], config, model, tokenizer, updates=state["updates"], pool=pool, reference=reference)
+    _restore(trainee.learner.optimizer, learned)
+    return trainee
 
 
 def _flattened(optimizer: torch.optim.Optimizer) -> Weights:

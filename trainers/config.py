@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -30,8 +33,9 @@ class PolicyConfig(_Section, frozen=True):
     """The model, what it is shown and how it answers.
 
     `start_from` is a folder with a transformers model and its tokenizer; empty makes a tiny model on the
-    spot, `width` wide and `layers` deep with `heads` heads, reading up to `context` tokens. `view` names how
-    history becomes a prompt; `max_tokens` and `temperature` are how answers are drawn.
+    spot, `width` wide and `layers` deep with `heads` heads, reading up to `context` tokens, whose tokenizer has
+    tokens for whole "lines" or for "words". `view` names how history becomes a prompt; `max_tokens` and
+    `temperature` are how answers are drawn. Where several policies learn, each has a model like this.
     """
 
     start_from: str = ""
@@ -39,14 +43,19 @@ class PolicyConfig(_Section, frozen=True):
     layers: Positive = 2
     heads: Positive = 4
     context: Positive = 512
+    tokens: Literal["lines", "words"] = "lines"
     view: str = "bare"
     max_tokens: Positive = 8
     temperature: Rate = 1.0
 
 
 class ImitationConfig(_Section, frozen=True):
-    """The warm start: `steps` updates on `batch` turns each, out of `games` games of random legal play."""
+    """The warm start: `steps` updates on `batch` turns each, out of `games` games.
 
+    They are games of random legal play, or of those whom `seats` names for an agent: `random` or `scripted:NAME`.
+    """
+
+    seats: dict[str, str] = {}
     games: Positive = 1000
     steps: Count = 300
     batch: Positive = 128
@@ -56,11 +65,11 @@ class ImitationConfig(_Section, frozen=True):
 class SelfPlayConfig(_Section, frozen=True):
     """The loop: `updates` updates on `games` games each.
 
-    In a share `older_selves` of the games one seat learns and an older version holds the others; one
-    version is kept every `pool_every` updates, and `pool_size` of them at most. `learning_rate` falls along
-    a cosine to a tenth of itself, `entropy_bonus` linearly to 0. `gamma` discounts from one turn of an
-    agent to its next; `normalization` is "agent" (per-agent ReBN), "all" or "none"; `clip` is the greatest
-    norm of a gradient.
+    In a share `older_selves` of the games one seat learns and older versions hold the others that learn; one
+    version is kept every `pool_every` updates, and `pool_size` of them at most. In each phase `learning_rate`
+    falls along a cosine to a tenth of itself, and the weight of the divergence from the policy that the phase
+    began with linearly from `kl` to `kl_final`. `gamma` discounts from one turn of an agent to its next;
+    `normalization` is "agent" (per-agent ReBN), "all" or "none"; `clip` is the greatest norm of a gradient.
     """
 
     updates: Count = 100
@@ -76,14 +85,23 @@ class SelfPlayConfig(_Section, frozen=True):
     clip: Rate = 1.0
 
 
+class PhaseConfig(_Section, frozen=True):
+    """From update `start` on the `seats` named here are held by others."""
+
+    start: Positive
+    seats: dict[str, str]
+
+
 class RecordConfig(_Section, frozen=True):
     """What is measured and kept.
 
-    `final_games` against random play in each seat before and after, `probe_games` every `probe_every`
-    updates for the curve; a checkpoint every `save_every` updates; of each update's episodes the first
-    `episodes`.
+    `final_games` before and after, `probe_games` every `probe_every` updates for the curve: against random play
+    in each seat, or, where `seats` are named, by those who hold them. `options` are other options of the scenario
+    for these games, such as tasks that are not trained on. A checkpoint every `save_every` updates; of each
+    update's episodes the first `episodes`.
     """
 
+    options: dict[str, Any] = {}
     final_games: Positive = 400
     probe_games: Positive = 100
     probe_every: Positive = 10
@@ -92,15 +110,19 @@ class RecordConfig(_Section, frozen=True):
 
 
 class TrainConfig(_Section, frozen=True):
-    """One self-play run: what is played, with which options for `make`, and the seed of every random choice.
+    """One run: what is played, with which options for `make`, and the seed of every random choice.
 
-    `threads` is how many CPU threads torch may use; one is best for tiny models, 0 lets torch choose.
+    `seats` names for every agent the policy that holds its seat, see `seating`; empty is self-play. `phases` tell
+    which seats change hands later. `threads` is how many CPU threads torch may use; one is best for tiny models,
+    0 lets torch choose.
     """
 
     scenario: str
     options: dict[str, Any] = {}
     seed: Count = 0
     threads: Count = 1
+    seats: dict[str, str] = {}
+    phases: tuple[PhaseConfig, ...] = ()
     policy: PolicyConfig = PolicyConfig()
     imitation: ImitationConfig = ImitationConfig()
     self_play: SelfPlayConfig = SelfPlayConfig()
@@ -120,7 +142,34 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
     if config.self_play.normalization not in NORMALIZATIONS:
         raise ConfigError(f"{source}: self_play.normalization is one of {', '.join(NORMALIZATIONS)}")
     view(config.policy.view)
+    _check_seats(config, source)
     return config
+
+
+def learns(who: str) -> bool:
+    """Whether the holder of a seat is a policy of the run's own, and not `random` or `scripted:NAME`."""
+    return who != "random" and not who.startswith("scripted:")
+
+
+def _check_seats(config: TrainConfig, source: str) -> None:
+    """What can be told of seats and phases without the scenario."""
+    for seats in (config.seats, *(phase.seats for phase in config.phases)):
+        for seat, who in seats.items():
+            if learns(who) and not re.fullmatch(r"[a-z][a-z0-9_-]*", who):
+                raise ConfigError(
+                    f"{source}: {who!r} cannot hold the seat {seat}; name a policy that is to learn in small letters, "
+                    "or say random or scripted:NAME"
+                )
+    for seat, who in config.imitation.seats.items():
+        if learns(who):
+            raise ConfigError(f"{source}: imitation.seats.{seat} is random or scripted:NAME, not {who!r}")
+    if config.phases and not config.seats:
+        raise ConfigError(f"{source}: phases change who holds the seats, so name those who begin in `seats`")
+    starts = [0, *(phase.start for phase in config.phases), config.self_play.updates]
+    if any(later <= earlier for earlier, later in itertools.pairwise(starts)) and config.phases:
+        raise ConfigError(
+            f"{source}: phases start one after the other, before the last of the {config.self_play.updates} updates"
+        )
 
 
 def read(name: str) -> dict[str, Any]:
@@ -159,7 +208,7 @@ def differences(before: TrainConfig, after: TrainConfig) -> list[str]:
     ]
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):

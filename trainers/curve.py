@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
-def draw_curve(rows: Sequence[dict[str, Any]], title: str, target: Path) -> None:
-    """Draw the score against random play and the policy's entropy over the updates, as a PNG.
+def draw_curve(
+    rows: Sequence[dict[str, Any]], *, title: str, score: str, target: Path, changes: Sequence[int] = ()
+) -> None:
+    """Draw the score and the policies' entropy over the updates, as a PNG.
 
     Args:
         rows: of a run's metrics.jsonl.
         title: what was trained.
+        score: what the score is.
         target: the picture's path.
+        changes: the updates at which seats changed hands.
     """
     import matplotlib
 
@@ -21,14 +26,25 @@ def draw_curve(rows: Sequence[dict[str, Any]], title: str, target: Path) -> None
     import matplotlib.pyplot as plt
 
     scores = [(row["update"], row["score"]) for row in rows if "score" in row]
-    entropies = [(row["update"], row["entropy"]) for row in rows if row["phase"] == "self-play"]
+    entropies: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if name.partition("/")[0] == "entropy" and row["phase"] == "self-play":
+                entropies.setdefault(name.partition("/")[2], []).append((row["update"], value))
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 5), height_ratios=(2, 1), layout="constrained")
     above.axhline(0.5, color="0.8", linewidth=1)
     above.plot(*zip(*scores, strict=True) if scores else ([], []), marker="o", markersize=3, color="tab:blue")
-    above.set(title=title, ylabel="score against random play", ylim=(0, 1))
-    below.plot(*zip(*entropies, strict=True) if entropies else ([], []), color="tab:orange")
+    above.set(title=title, ylabel=score, ylim=(0, 1))
+    for (name, points), color in zip(
+        entropies.items(), itertools.cycle(["tab:orange", "tab:green", "tab:red"]), strict=False
+    ):
+        below.plot(*zip(*points, strict=True), color=color, label=name)
+    if len(entropies) > 1:
+        below.legend(frameon=False)
     below.set(xlabel="updates", ylabel="entropy (nats a token)")
     for axes in (above, below):
+        for change in changes:
+            axes.axvline(change, color="0.8", linewidth=1, linestyle=":")
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(target, dpi=120)
     plt.close(figure)

@@ -4,8 +4,8 @@ runs/demo/
   config.json       the configuration
   metrics.jsonl     a row for every tenth step of the warm-up, every update and every evaluation
   episodes.jsonl    all episodes of the evaluations, and some of each update
-  curve.png         how the score against random play developed
-  report.json       before and after, per seat
+  curve.png         how the score developed
+  report.json       before and after, see `measure`
   checkpoints/      everything needed to go on
 """
 
@@ -19,19 +19,16 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from marl_gem.agents import RandomPolicy
 from marl_gem.errors import ConfigError
-from marl_gem.evaluate import Tally, head_to_head, overall
-from marl_gem.seeding import derive_seed
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.book import Book, read_metrics
 from marl_gem.trainers.config import TrainConfig, differences, parse
 from marl_gem.trainers.curve import draw_curve
-from marl_gem.trainers.self_play import SelfPlay, make
-from marl_gem.types import Episode
+from marl_gem.trainers.measure import measure
+from marl_gem.trainers.seating import learners, phases, test_ground, training_ground
+from marl_gem.trainers.self_play import SelfPlay
 
 Phase = Literal["warm-up", "before", "self-play", "after"]
-Tallies = dict[str, Tally]
 
 
 class Progress(NamedTuple):
@@ -58,9 +55,10 @@ class Run:
 
         Raises:
             ConfigError: the folder holds something already.
-            RegistryError, MissingPackage: the scenario cannot be made; nothing has been written then.
+            RegistryError, MissingPackage: the scenario or a seat's policy cannot be made; nothing has been written
+                then.
         """
-        make(config).close()
+        _check(config)
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(
                 f"{folder} holds something already: go on with it (marl-gem train --resume {folder}), "
@@ -103,21 +101,27 @@ class Run:
             yield from self._finish(book, run)
         finally:
             book.close()
-            draw_curve(read_metrics(self.folder), self.config.scenario, self.folder / "curve.png")
+            draw_curve(
+                read_metrics(self.folder),
+                title=self.config.scenario,
+                score="success" if self.config.seats else "score against random play",
+                target=self.folder / "curve.png",
+                changes=[phase.start for phase in self.config.phases],
+            )
 
     def _begin(self, book: Book) -> Generator[Progress, None, SelfPlay]:
-        """Make the policy, warm it up and measure it."""
+        """Make the policies, warm them up and measure them."""
         begun = time.monotonic()
         run = SelfPlay.start(self.config)
-        total = self.config.imitation.steps
+        total = self.config.imitation.steps * len(run.trainees)
         for step, metrics in enumerate(run.warm_up(), 1):
             if step % 10 == 0 or step == total:
                 book.write(0, "warm-up", {"step": step, **metrics, "seconds": time.monotonic() - begun})
                 yield Progress("warm-up", step, total, metrics)
         seconds = time.monotonic() - begun
         yield Progress("before", 0, 1, {})
-        tallies, episodes = self._against_random(run, self.config.record.final_games, "final")
-        book.write(0, "before", {**_scores(tallies), "seconds": seconds}, episodes)
+        measured, episodes = measure(run, self.config.record.final_games, "final")
+        book.write(0, "before", {**measured, "seconds": seconds}, episodes)
         book.flush()
         checkpoint.save(self.folder / "checkpoints", run)
         self.self_play = run
@@ -127,12 +131,11 @@ class Run:
     def _train(self, book: Book, run: SelfPlay) -> Iterator[Progress]:
         plan, record = self.config.self_play, self.config.record
         while run.updates < plan.updates:
-            begun = time.monotonic()
+            begun, phase = time.monotonic(), run.phase
             metrics, episodes = run.update()
             metrics["seconds"] = book.rows[-1]["seconds"] + time.monotonic() - begun
             if run.updates % record.probe_every == 0:
-                tallies, _ = self._against_random(run, record.probe_games, f"probe {run.updates}")
-                metrics["score"] = overall(tallies).score
+                metrics["score"] = measure(run, record.probe_games, f"probe {run.updates}", [phase])[0]["score"]
             book.write(run.updates, "self-play", metrics, episodes[: record.episodes])
             if run.updates % record.save_every == 0 or run.updates == plan.updates:
                 book.flush()
@@ -140,15 +143,16 @@ class Run:
             yield Progress("self-play", run.updates, plan.updates, metrics)
 
     def _finish(self, book: Book, run: SelfPlay) -> Iterator[Progress]:
-        """Measure the policy again, and write the report."""
+        """Measure the policies again, and write the report."""
         yield Progress("after", 0, 1, {})
-        tallies, episodes = self._against_random(run, self.config.record.final_games, "final")
-        book.write(run.updates, "after", {**_scores(tallies), "seconds": book.rows[-1]["seconds"]}, episodes)
+        measured, episodes = measure(run, self.config.record.final_games, "final")
+        book.write(run.updates, "after", {**measured, "seconds": book.rows[-1]["seconds"]}, episodes)
         before = next(row for row in book.rows if row["phase"] == "before")
         after = book.rows[-1]
+        table = "seatings" if self.config.seats else "tallies"
         self.report = {
-            "before": before["tallies"],
-            "after": after["tallies"],
+            "before": before[table],
+            "after": after[table],
             "score_before": before["score"],
             "score_after": after["score"],
             "seconds": round(after["seconds"], 1),
@@ -160,10 +164,6 @@ class Run:
         """After an interruption: keep the last whole update."""
         if self.self_play is not None:
             checkpoint.save(self.folder / "checkpoints", self.self_play)
-
-    def _against_random(self, run: SelfPlay, games: int, label: str) -> tuple[Tallies, list[Episode]]:
-        seed = derive_seed(self.config.seed, label)
-        return head_to_head(lambda: make(self.config), run.policy, RandomPolicy(), games=games, seed=seed)
 
 
 def read_config(folder: Path) -> TrainConfig:
@@ -181,8 +181,14 @@ def read_config(folder: Path) -> TrainConfig:
         raise ConfigError(f"{path} is damaged: {error}") from error
 
 
-def _scores(tallies: Tallies) -> dict[str, Any]:
-    return {"tallies": msgspec.to_builtins(tallies), "score": overall(tallies).score}
+def _check(config: TrainConfig) -> None:
+    """Make once what the run will need, so that what cannot be made is told before anything is written."""
+    for ground in (training_ground(config), test_ground(config)):
+        every = phases(config, ground.agents)
+        trained = learners(every)
+        for who in {*(who for phase in every for who in phase.seats.values()), *config.imitation.seats.values()}:
+            if who not in trained:
+                ground.fixed(who)
 
 
 def _write_json(path: Path, values: Any) -> None:

@@ -1,148 +1,155 @@
-"""Self-play: one policy in every seat, learning from its own games.
+"""The loop: policies learn from the games that they play with one another.
 
     self_play = SelfPlay.start(config)
     for metrics in self_play.warm_up(): ...
     while self_play.updates < config.self_play.updates:
         metrics, episodes = self_play.update()
 
-Each update plays games, turns them into transitions with per-agent advantages, and takes one step on the
-REINFORCE loss. In a share of the games an older version holds the other seats, so that the policy does not
-run in circles around its newest self.
+One policy holds all seats, or each seat has its own, some of which may not learn (see `seating`). Each update plays
+games, turns them into transitions with per-agent advantages, and lets every policy take one step on the REINFORCE
+loss of its own. In a share of the games one seat learns and older versions hold the others, so that policies do not
+run in circles around their newest selves.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-import marl_gem.registry
-from marl_gem.agents import LLMPolicy, Policy, RandomPolicy
-from marl_gem.env import MultiAgentEnv
-from marl_gem.errors import ConfigError
-from marl_gem.llm import Sampling
-from marl_gem.llm.transformers import TransformersLLM
+from marl_gem.agents import Policy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
-from marl_gem.trainers.config import PolicyConfig, TrainConfig
-from marl_gem.trainers.imitation import check_played, example_texts, imitate
-from marl_gem.trainers.learner import Learner
+from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.demonstrations import Demonstration, check_played, play, texts, transitions
+from marl_gem.trainers.imitation import imitate
+from marl_gem.trainers.seating import ONE, Ground, Phase, learners, phases, training_ground
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
-from marl_gem.trainers.transitions import Trajectory, merge, trajectories, with_advantages
+from marl_gem.trainers.trainee import Trainee, load_pretrained
+from marl_gem.trainers.transitions import Trajectory, trajectories, with_advantages
 from marl_gem.types import Episode
 from marl_gem.views import view
 
-Weights = dict[str, torch.Tensor]
+Learning = dict[str, dict[str, str]]
+"""For each game, by its id, the seats that learn from it, and the names of their policies."""
 
 
 class SelfPlay:
-    """A policy, its learner and its older versions: all the state there is in a run.
+    """The policies that learn: all the state there is in a run.
 
     Args:
         config: what to do.
-        model, tokenizer: the policy's.
-        updates: how many updates the model has had.
-        pool: older versions, as (number of updates, weights), oldest first.
-        reference: what the policy is held near; None takes the model as it is at the first update.
+        trainees: the policies, by name.
+        updates: how many updates there have been.
+        demonstrations: what the warm start may imitate, if it has been played already.
     """
 
     def __init__(
         self,
         config: TrainConfig,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
+        trainees: Mapping[str, Trainee],
         *,
         updates: int = 0,
-        pool: list[tuple[int, Weights]] | None = None,
-        reference: PreTrainedModel | None = None,
+        demonstrations: list[Demonstration] | None = None,
     ) -> None:
         self.config = config
+        self.trainees = dict(trainees)
         self.updates = updates
-        self.pool = pool or []
-        self.llm = TransformersLLM(model, tokenizer, name=config.scenario)
-        self.llm.version = updates
-        self.learner = Learner(
-            model,
-            pad_token=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
-            temperature=config.policy.temperature,
-            clip=config.self_play.clip,
-        )
-        self.policy = make_policy(config.policy, self.llm)
-        self.reference = reference
-        self._older = TransformersLLM(copy.deepcopy(model), tokenizer, name=config.scenario)
+        self.ground = training_ground(config)
+        self.phases = phases(config, self.ground.agents)
+        self._demonstrations = demonstrations
 
     @classmethod
     def start(cls, config: TrainConfig) -> SelfPlay:
-        """A new run: the model that the configuration names, or a tiny one made for the scenario."""
+        """A new run: models from the folder that the configuration names, or tiny ones made for the scenario."""
         if config.threads:
             torch.set_num_threads(config.threads)
-        if config.policy.start_from:
-            return cls(config, *load_pretrained(config.policy.start_from))
+        names = learners(phases(config, training_ground(config).agents))
+        if folder := config.policy.start_from:
+            return cls(config, {name: Trainee(_told(name, config), config, *load_pretrained(folder)) for name in names})
+        demonstrations = play(config)
         size = config.policy
-        tokenizer = tiny_tokenizer(example_texts(random_games(config), roles(config)))
-        model = tiny_model(
-            tokenizer,
-            width=size.width,
-            layers=size.layers,
-            heads=size.heads,
-            context=size.context,
-            seed=derive_seed(config.seed, "weights"),
-        )
-        return cls(config, model, tokenizer)
+        has_tools = any(role.tools for one in demonstrations for role in one.roles.values())
+        tokenizer = tiny_tokenizer(texts(demonstrations), split=size.tokens, tools=has_tools)
+        trainees = {}
+        for name in names:
+            model = tiny_model(
+                tokenizer,
+                width=size.width,
+                layers=size.layers,
+                heads=size.heads,
+                context=size.context,
+                seed=derive_seed(config.seed, "weights", *_apart(name)),
+            )
+            trainees[name] = Trainee(_told(name, config), config, model, tokenizer)
+        return cls(config, trainees, demonstrations=demonstrations)
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the next update, or the last one."""
+        return [phase for phase in self.phases if phase.start <= self.updates][-1]
+
+    def policies(self, phase: Phase, ground: Ground | None = None) -> dict[str, Policy]:
+        """Who holds each seat in a phase, as policies. Those that do not learn are made for the ground."""
+        ground = ground or self.ground
+        return {
+            seat: self.trainees[who].policy if who in self.trainees else ground.fixed(who)
+            for seat, who in phase.seats.items()
+        }
 
     def warm_up(self) -> Iterator[dict[str, float]]:
-        """Imitate random legal play, and yield each step's metrics. A pretrained model needs none: set steps to 0."""
+        """Imitate demonstrations, one policy after the other, and yield each step's metrics.
+
+        Pretrained models need none: set `imitation.steps` to 0.
+        """
         plan = self.config.imitation
         if plan.steps:
-            yield from imitate(
-                self.learner,
-                self.llm,
-                view(self.config.policy.view),
-                random_games(self.config),
-                roles(self.config),
-                steps=plan.steps,
-                batch=plan.batch,
-                learning_rate=plan.learning_rate,
-                seed=derive_seed(self.config.seed, "imitation"),
-            )
+            demonstrations = self._demonstrations or play(self.config)
+            seen = view(self.config.policy.view)
+            for name, seats in learners(self.phases).items():
+                trainee = self.trainees[name]
+                yield from imitate(
+                    trainee.learner,
+                    list(transitions(demonstrations, seats, trainee.llm, seen)),
+                    steps=plan.steps,
+                    batch=plan.batch,
+                    learning_rate=plan.learning_rate,
+                    seed=derive_seed(self.config.seed, "imitation", *_apart(name)),
+                )
+        self._demonstrations = None
 
     def update(self) -> tuple[dict[str, Any], list[Episode]]:
         """Play, learn, and return this update's metrics and episodes.
 
-        The metrics: `update`, how many there have been; `games`, `turns`, `rows` (what the turns were merged
-        into); `return/AGENT`, the mean return of each learning seat; `illegal`, the share of turns with an
-        illegal move; `flat`, the agents whose returns had no spread; `seconds_playing`, `seconds_learning`;
-        and those of `Learner.update`.
+        The metrics: `update`, how many there have been; `games`; `return/AGENT`, the mean return of each learning
+        seat; `illegal`, the share of turns with an illegal move; `flat`, the agents whose returns had no spread;
+        `seconds_playing`, `seconds_learning`; and those of `Trainee.learn`, with `/POLICY` behind each name where
+        several policies learn.
         """
-        plan, begun = self.config.self_play, time.perf_counter()
-        if self.reference is None:
-            self.reference = copy.deepcopy(self.llm.model)
-        self._remember()
-        jobs, learning = self._jobs()
-        episodes = list(check_played(collect(lambda: make(self.config), jobs, concurrency=len(jobs))))
+        plan, phase, begun = self.config.self_play, self.phase, time.perf_counter()
+        learning_names = list(dict.fromkeys(phase.learning.values()))
+        for name in learning_names:
+            if self.updates == phase.start:
+                self.trainees[name].hold()
+            self.trainees[name].remember()
+        jobs, learning = self._jobs(phase)
+        episodes = list(check_played(collect(self.ground.make, jobs, concurrency=len(jobs))))
         played = time.perf_counter()
         batch: list[Trajectory] = []
         for episode in episodes:
             batch += trajectories(episode, learning[episode.id], plan.gamma)
         batch, baselines = with_advantages(batch, plan.normalization)
-        turns = sum(map(len, batch))
-        rows = merge(batch)
-        learned = self.learner.update(
-            rows,
-            learning_rate=self._learning_rate(),
-            denominator=turns,
-            reference=self.reference,
-            kl=plan.kl + (plan.kl_final - plan.kl) * self.updates / plan.updates,
-        )
+        metrics: dict[str, Any] = {}
+        for name in learning_names:
+            own = [trajectory for trajectory in batch if phase.seats[trajectory[0].agent] == name]
+            learned = self.trainees[name].learn(own, learning_rate=self._rate(phase), kl=self._kl(phase))
+            metrics |= {key + (f"/{name}" if len(self.trainees) > 1 else ""): value for key, value in learned.items()}
         self.updates += 1
-        self.llm.version = self.updates
         returns: dict[str, list[float]] = {}
         for episode in episodes:
             for agent in learning[episode.id]:
@@ -150,87 +157,55 @@ class SelfPlay:
         metrics = {
             "update": self.updates,
             "games": len(episodes),
-            "turns": turns,
-            "rows": len(rows),
             **{f"return/{agent}": fmean(values) for agent, values in sorted(returns.items())},
             "illegal": fmean("illegal" in turn.info for episode in episodes for turn in episode.turns),
             "flat": sorted(group for group, baseline in baselines.items() if baseline.flat),
-            **learned,
+            **metrics,
             "seconds_playing": played - begun,
             "seconds_learning": time.perf_counter() - played,
         }
         return metrics, episodes
 
-    def _remember(self) -> None:
-        """Keep the present version in the pool, if it is time.
-
-        The pool always spans the whole run, the first version included: when it is full, every second
-        version goes and versions are kept half as often from then on.
-        """
-        plan = self.config.self_play
-        interval = plan.pool_every
-        while self.updates // interval >= plan.pool_size:
-            interval *= 2
-        if plan.older_selves and self.updates % interval == 0:
-            weights = {name: value.detach().clone() for name, value in self.llm.model.state_dict().items()}
-            self.pool = [kept for kept in self.pool if kept[0] % interval == 0] + [(self.updates, weights)]
-
-    def _jobs(self) -> tuple[list[Job], dict[str, tuple[str, ...]]]:
-        """This update's games, and which seats learn in each."""
+    def _jobs(self, phase: Phase) -> tuple[list[Job], Learning]:
+        """This update's games, and who learns from each."""
         plan, seed = self.config.self_play, self.config.seed
-        seats = tuple(make(self.config).possible_agents)
-        against_older = round(plan.older_selves * plan.games) if len(seats) > 1 and self.pool else 0
-        if against_older:
-            version, weights = random.Random(derive_seed(seed, "older", self.updates)).choice(self.pool)
-            self._older.model.load_state_dict(weights)
-            self._older.version = version
-        older = make_policy(self.config.policy, self._older)
+        newest, seats = self.policies(phase), list(phase.learning)
+        against_older = round(plan.older_selves * plan.games) if len(seats) > 1 else 0
+        older = {**newest, **(self._older(phase) if against_older else {})}
         jobs, learning = [], {}
         for game in range(plan.games):
             name = f"{self.updates}-{game}"
-            learning[name] = (seats[game % len(seats)],) if game < against_older else seats
-            seating: dict[str, Policy] = {seat: self.policy if seat in learning[name] else older for seat in seats}
+            own = {seats[game % len(seats)]} if game < against_older else set(seats)
+            learning[name] = {seat: phase.seats[seat] for seat in seats if seat in own}
+            seating = {seat: newest[seat] if seat in own else older[seat] for seat in phase.seats}
             jobs.append(Job(derive_seed(seed, "game", self.updates, game), seating, name))
         return jobs, learning
 
-    def _learning_rate(self) -> float:
+    def _older(self, phase: Phase) -> dict[str, Policy]:
+        """An older version for each seat that learns; one version a policy in each update."""
+        versions = {}
+        for name in set(phase.learning.values()):
+            trainee = self.trainees[name]
+            draw = random.Random(derive_seed(self.config.seed, "older", self.updates, *_apart(name)))
+            versions[name] = trainee.older(*draw.choice(trainee.pool))
+        return {seat: versions[name] for seat, name in phase.learning.items()}
+
+    def _rate(self, phase: Phase) -> float:
         """Along a cosine, from the full rate to a tenth of it."""
-        plan = self.config.self_play
-        return plan.learning_rate * (0.55 + 0.45 * math.cos(math.pi * self.updates / plan.updates))
+        done, total = self.updates - phase.start, phase.end - phase.start
+        return self.config.self_play.learning_rate * (0.55 + 0.45 * math.cos(math.pi * done / total))
+
+    def _kl(self, phase: Phase) -> float:
+        """Along a line."""
+        plan, done, total = self.config.self_play, self.updates - phase.start, phase.end - phase.start
+        return plan.kl + (plan.kl_final - plan.kl) * done / total
 
 
-def make_policy(config: PolicyConfig, llm: TransformersLLM) -> LLMPolicy:
-    """A model seen through the configuration's view, answering as it says."""
-    return LLMPolicy(llm, view(config.view), Sampling(config.max_tokens, config.temperature))
+def _apart(name: str) -> tuple[str, ...]:
+    """What tells the seeds of one policy from another's."""
+    return () if name == ONE else (name,)
 
 
-def make(config: TrainConfig) -> MultiAgentEnv:
-    """A fresh env as the configuration wants it."""
-    return marl_gem.registry.make(config.scenario, **config.options)
-
-
-def roles(config: TrainConfig) -> dict[str, Any]:
-    """What every seat is told before its first turn."""
-    env = make(config)
-    env.reset(seed=derive_seed(config.seed, "roles"))
-    return {agent: env.role(agent) for agent in env.agents}
-
-
-def random_games(config: TrainConfig) -> list[Episode]:
-    """Games of random legal play, to make a tokenizer from and to imitate."""
-    seeds = (derive_seed(config.seed, "random game", game) for game in range(config.imitation.games))
-    episodes = collect(lambda: make(config), [Job(seed, RandomPolicy()) for seed in seeds])
-    return list(check_played(episodes))
-
-
-def load_pretrained(folder: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model and its tokenizer from a folder, in the layout of transformers; nothing is downloaded.
-
-    Raises:
-        ConfigError: the folder holds none.
-    """
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True), tokenizer
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder!r} holds no transformers model with a tokenizer: {error}") from error
+def _told(name: str, config: TrainConfig) -> str:
+    """What a policy is called in records."""
+    return config.scenario if name == ONE else name

@@ -22,29 +22,37 @@ CHAT_TEMPLATE = (
 )
 
 
-def tiny_tokenizer(texts: Iterable[str], vocabulary: int = 2048) -> PreTrainedTokenizerFast:
+SPLITS = {"lines": r"[^\n]*\n+|[^\n]+", "words": r"\W*\w+|\W+"}
+
+
+def tiny_tokenizer(
+    texts: Iterable[str], vocabulary: int = 2048, *, split: str = "lines", tools: bool = False
+) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer trained on `texts`.
 
     Merges may span words but not lines, so that a line that stands in the texts often, such as a row of a
     board, becomes one token: prompts are short, and what a small model would have to piece together from
-    several tokens it finds in one embedding. Other text falls back to smaller pieces, down to bytes, and
-    none is lost.
+    several tokens it finds in one embedding. Where texts are sentences, split into "words" instead: then one token
+    is a word with what stands before it, as in `": "name`. Other text falls back to smaller pieces, down to bytes,
+    and none is lost.
 
     Args:
         texts: what it will see.
         vocabulary: the greatest number of tokens.
+        split: what a token holds at most, "lines" or "words".
+        tools: whether there are messages of tools.
     """
     tokenizer = Tokenizer(models.BPE())
-    lines = pre_tokenizers.Split(Regex(r"[^\n]*\n+|[^\n]+"), behavior="isolated")
+    pieces = pre_tokenizers.Split(Regex(SPLITS[split]), behavior="isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [lines, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [pieces, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = BpeTrainer(
         vocab_size=vocabulary,
         min_frequency=2,
         show_progress=False,
-        special_tokens=[PAD, END, *(f"<|{role}|>" for role in ROLES)],
+        special_tokens=[PAD, END, *(f"<|{role}|>" for role in (*ROLES, *["tool"] * tools))],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
     )
     tokenizer.train_from_iterator(texts, trainer)

@@ -32,13 +32,14 @@ def person() -> HumanPolicy:
 def show_tallies(tallies: dict[str, Tally], title: str) -> None:
     table = Table("seat", "win", "draw", "loss", "illegal", "score", title=title, title_justify="left")
     for seat, counts in tallies.items():
-        shares = [_share(count, counts.games) for count in (counts.win, counts.draw, counts.loss, counts.illegal)]
+        shares = [show_share(count, counts.games) for count in (counts.win, counts.draw, counts.loss, counts.illegal)]
         low, high = counts.score_interval
         table.add_row(escape(seat), *shares, f"{counts.score:.3f} [dim]{low:.3f}-{high:.3f}[/]")
     out.print(table)
 
 
-def _share(count: int, games: int) -> str:
+def show_share(count: int, games: int) -> str:
+    """A share in percent, with its 95% interval."""
     low, high = wilson(count, games)
     return f"{100 * count / games:.1f}% [dim]{100 * low:.1f}-{100 * high:.1f}[/]"
 

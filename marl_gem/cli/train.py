@@ -1,4 +1,4 @@
-"""marl-gem train: self-play, watched and resumed."""
+"""marl-gem train: self-play and co-evolution, watched and resumed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
-from marl_gem.cli.terminal import out, show_tallies, stop_on_interrupt
+from marl_gem.cli.terminal import out, show_share, show_tallies, stop_on_interrupt
 from marl_gem.errors import MarlGemError, MissingPackage
 from marl_gem.evaluate import Tally
 from marl_gem.settings import override
@@ -26,7 +27,7 @@ Settings = Annotated[
 
 def train(
     what: Annotated[
-        str | None, typer.Argument(help="A recipe that ships (tictactoe, kuhn), a TOML file, or a scenario id.")
+        str | None, typer.Argument(help="A recipe that ships (tictactoe, kuhn, desk), a TOML file, or a scenario id.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; by default what is trained, and a number.")] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes every random choice.")] = None,
@@ -34,7 +35,7 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Go on with this run's folder.")] = None,
     runs: Annotated[Path, typer.Option(help="Where runs lie.")] = Path("runs"),
 ) -> None:
-    """Train a policy by self-play. Ctrl-C stops after the update at hand; --resume goes on from there."""
+    """Train by self-play or co-evolution. Ctrl-C stops after the update at hand; --resume goes on from there."""
     try:
         from marl_gem.trainers.config import parse, read
         from marl_gem.trainers.run import Run, read_config
@@ -58,7 +59,9 @@ def train(
 
 def _work(run: Run) -> None:
     """Let a run work, and show how it goes."""
-    labels = {"warm-up": "imitating random play", "before": "playing random", "self-play": "self-play"}
+    imitated = "others" if run.config.imitation.seats else "random play"
+    labels = {"warm-up": f"imitating {imitated}", "self-play": "co-evolution" if run.config.seats else "self-play"}
+    measuring = "measuring" if run.config.seats else "playing random"
     bar = Progress(
         TextColumn("{task.description:<21}"),
         BarColumn(bar_width=12),
@@ -74,7 +77,7 @@ def _work(run: Run) -> None:
         for progress in run.work():
             told |= progress.metrics
             if progress.phase not in tasks:
-                label = labels.get(progress.phase, "playing random")
+                label = labels.get(progress.phase, measuring)
                 tasks[progress.phase] = bar.add_task(label, total=progress.total, told="")
             bar.update(tasks[progress.phase], completed=progress.done, told=_told(progress.phase, told))
             if stop and progress.phase != "after":
@@ -84,21 +87,48 @@ def _work(run: Run) -> None:
         out.print(f"stopped. What there is lies in {escape(str(run.folder))}; go on with:")
         out.print(f"  marl-gem train --resume {escape(str(run.folder))}", soft_wrap=True)
         sys.exit(130)
-    for when in ("before", "after"):
-        show_tallies(
-            {agent: Tally(**counts) for agent, counts in run.report[when].items()}, f"{when}, against random legal play"
-        )
+    if run.config.seats:
+        _show_seatings(run.report)
+    else:
+        for when in ("before", "after"):
+            tallies = {agent: Tally(**counts) for agent, counts in run.report[when].items()}
+            show_tallies(tallies, f"{when}, against random legal play")
     before, after, seconds = (run.report[key] for key in ("score_before", "score_after", "seconds"))
-    out.print(f"score [bold]{before:.3f}[/] -> [bold]{after:.3f}[/] (win 1, draw 1/2) in {seconds:.0f} s of training")
+    what = "success" if run.config.seats else "win 1, draw 1/2"
+    out.print(f"score [bold]{before:.3f}[/] -> [bold]{after:.3f}[/] ({what}) in {seconds:.0f} s of training")
     for file in ("report.json", "curve.png", "episodes.jsonl", "metrics.jsonl", "config.json", "checkpoints"):
         out.print(f"  {escape(str(run.folder / file))}", soft_wrap=True)
-    seat = next(iter(run.report["after"]))
-    out.print(f"play it: marl-gem play {run.config.scenario} --seat {seat}={run.folder} ...", soft_wrap=True)
+    out.print(_how_to_play(run), soft_wrap=True)
+
+
+def _show_seatings(report: dict[str, Any]) -> None:
+    """Who succeeded how often in which seat, before and after."""
+    table = Table("who sits where", "seat", "success before", "success after")
+    for before, after in zip(report["before"], report["after"], strict=True):
+        for place, seat in enumerate(after["success"]):
+            seats = ", ".join(f"{agent}={who}" for agent, who in after["seats"].items()) if place == 0 else ""
+            shares = [show_share(one["success"][seat], one["games"]) for one in (before, after)]
+            table.add_row(escape(seats), escape(seat), *shares)
+    out.print(table)
+
+
+def _how_to_play(run: Run) -> str:
+    assert run.report is not None
+    if not run.config.seats:
+        return f"play it: marl-gem play {run.config.scenario} --seat {next(iter(run.report['after']))}={run.folder} ..."
+    last = run.report["after"][-1]
+    seats = " ".join(
+        f"--seat {agent}={run.folder if agent in last['success'] else who}" for agent, who in last["seats"].items()
+    )
+    return f"watch them: marl-gem play {run.config.scenario} {seats}"
 
 
 def _told(phase: str, metrics: dict[str, Any]) -> str:
     """The few numbers that fit behind a progress bar; the score is the newest there is."""
-    names = {"warm-up": ("loss",), "self-play": ("score", "entropy")}.get(phase, ("score",))
+    names = {
+        "warm-up": ("loss",),
+        "self-play": ("score", *(name for name in metrics if name.startswith("entropy"))),
+    }.get(phase, ("score",))
     return "  ".join(f"{name} {metrics[name]:.3f}" for name in names if name in metrics)
 
 

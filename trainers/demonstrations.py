@@ -1,0 +1,109 @@
+"""Episodes to imitate: played by random legal play, or by the policies that the configuration seats for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from marl_gem.agents import Agent, Policy
+from marl_gem.errors import MarlGemError
+from marl_gem.llm.transformers import TransformersLLM
+from marl_gem.rollout import Job, collect
+from marl_gem.seeding import derive_seed
+from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.seating import training_ground
+from marl_gem.trainers.transitions import Transition
+from marl_gem.types import Episode, Role
+from marl_gem.views import Exchange, View
+
+
+class Demonstration(NamedTuple):
+    """An episode, and what each of its agents was told before its first turn."""
+
+    episode: Episode
+    roles: dict[str, Role]
+
+
+def play(config: TrainConfig) -> list[Demonstration]:
+    """As many demonstrations as the configuration asks for."""
+    ground = training_ground(config)
+    seating = {agent: ground.fixed(config.imitation.seats.get(agent, "random")) for agent in ground.agents}
+    noted = [{agent: _Noting(policy) for agent, policy in seating.items()} for _ in range(config.imitation.games)]
+    jobs = [Job(derive_seed(config.seed, "random game", game), dict(own)) for game, own in enumerate(noted)]
+    episodes = check_played(collect(ground.make, jobs))
+    return [
+        Demonstration(episode, {agent: policy.role for agent, policy in own.items() if policy.role is not None})
+        for episode, own in zip(episodes, noted, strict=True)
+    ]
+
+
+def texts(demonstrations: Iterable[Demonstration]) -> list[str]:
+    """What a tokenizer for these should know: instructions (each once), observations and answers."""
+    demonstrations = list(demonstrations)
+    told = dict.fromkeys(role.instructions for one in demonstrations for role in one.roles.values())
+    turns = [turn for one in demonstrations for turn in one.episode.turns]
+    spoken = [text for turn in turns for text in (*_shown(turn.observation), turn.response.text)]
+    return [*told, *spoken]
+
+
+def transitions(
+    demonstrations: Iterable[Demonstration], agents: Collection[str], llm: TransformersLLM, view: View
+) -> Iterator[Transition]:
+    """The turns of these agents as transitions that are worth imitating: advantage 1.
+
+    Args:
+        llm: the model that is to imitate them; it tells how messages become tokens.
+        view: what the model will be shown.
+    """
+    for episode, roles in demonstrations:
+        histories: dict[str, list[Exchange]] = {}
+        for turn in episode.turns:
+            if turn.agent not in agents:
+                continue
+            history = histories.setdefault(turn.agent, [])
+            role, answer = roles[turn.agent], llm.encode_answer(turn.response.text)
+            prompt = llm.encode(view(role, [*history, Exchange(turn.observation, None)]), role.tools)
+            history.append(Exchange(turn.observation, turn.response))
+            yield Transition(
+                scenario=episode.scenario,
+                agent=turn.agent,
+                prompt_ids=prompt,
+                action_ids=answer,
+                logprobs=(0.0,) * len(answer),
+                version=0,
+                reward=turn.reward,
+                value=0.0,
+                advantage=1.0,
+            )
+
+
+def check_played(episodes: Sequence[Episode]) -> Sequence[Episode]:
+    """The same episodes, if all were played to their end.
+
+    Raises:
+        MarlGemError: one failed; the message tells its error.
+    """
+    for episode in episodes:
+        if (error := episode.error) is not None:
+            raise MarlGemError(f"a game of {episode.scenario} failed in {error.origin} ({error.type}): {error.message}")
+    return episodes
+
+
+class _Noting:
+    """Another policy, in one seat of one episode, whose role is noted."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.name = policy.name
+        self.role: Role | None = None
+        self._policy = policy
+
+    def agent(self, agent_id: str, role: Role, seed: int) -> Agent:
+        self.role = role
+        return self._policy.agent(agent_id, role, seed)
+
+
+def _shown(observation: object) -> list[str]:
+    """The texts of an observation."""
+    if isinstance(observation, str):
+        return [observation]
+    return [part["text"] for part in observation if "text" in part]  # type: ignore[attr-defined]
