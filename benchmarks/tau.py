@@ -8,6 +8,9 @@ files anew for the reset, and for the reward hashes the data, reads all files ag
 hashes that. (The official package is not on the index; its steps are done here with the standard library, in the same
 run.) "calls_a_second": tool calls of all test tasks through the env, one response each, CPU time.
 "live_mib": memory of 1,000 episodes live at once that have played their task's calls, shared data included.
+
+"import_s": `marl-gem tau import CHECKOUT` for both domains, the start of Python included; the median of three. The
+official checkout is not at hand: "import_from" says what stands in for it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +43,8 @@ def main() -> None:
         return
     if not (FOLDER / "retail").is_dir():
         sys.exit("set MARL_GEM_TAU_BENCH to a folder with TAU-bench's data")
-    print(json.dumps({"benchmark": "tau", **{name: measure(name) for name in DOMAINS}}))
+    imported = {"import_s": import_seconds(), "import_from": "its data, written as an official checkout has it"}
+    print(json.dumps({"benchmark": "tau", **{name: measure(name) for name in DOMAINS}, **imported}))
 
 
 def measure(name: str) -> dict[str, float]:
@@ -109,7 +114,7 @@ def official_reset_and_reward(name: str, task: int) -> float:
 
 
 def read(name: str) -> dict[str, Any]:
-    return {file.stem: json.loads(file.read_text()) for file in sorted((FOLDER / name / "data").glob("*.json"))}
+    return {file.stem: load(file) for file in sorted((FOLDER / name / "data").glob("*.json"))}
 
 
 def fingerprint(state: dict[str, Any]) -> str:
@@ -146,6 +151,47 @@ def calls_a_second(env: TauEnv) -> float:
             made += len(texts)
         rates.append(made / seconds)
     return statistics.median(rates)
+
+
+def import_seconds() -> float:
+    """Seconds that the command takes; what it writes must be what the checkout was made of."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkout, into = Path(folder) / "tau-bench", Path(folder) / "imported"
+        for name in DOMAINS:
+            write_checkout(FOLDER / name, checkout / "tau_bench" / "envs" / name)
+        command = [sys.executable, "-m", "marl_gem.cli", "tau", "import", str(checkout), "--into", str(into)]
+        seconds = [timed(lambda: subprocess.run(command, capture_output=True, check=True)) for _ in range(3)]
+        for name in DOMAINS:
+            for file in (FOLDER / name).rglob("*.json"):
+                assert json.loads((into / name / file.relative_to(FOLDER / name)).read_text()) == load(file), file
+    return round(statistics.median(seconds), 2)
+
+
+def write_checkout(source: Path, target: Path) -> None:
+    """One domain in the official layout: tasks and tools as Python files, the rest as it is."""
+    (target / "tools").mkdir(parents=True)
+    (target / "data").symlink_to((source / "data").resolve())
+    (target / "wiki.md").symlink_to((source / "policy.md").resolve())
+    for file in source.glob("tasks_*.json"):
+        tasks = ",\n".join(f"    Task({fields(task)})" for task in load(file))
+        (target / f"{file.stem}.py").write_text(f"from tau_bench.types import Action, Task\n\nTASKS = [\n{tasks}\n]\n")
+    schemas = load(source / "tools.json")
+    for number, schema in enumerate(schemas):
+        text = f"class Tool{number}(Tool):\n    @staticmethod\n    def get_info():\n        return {schema!r}\n"
+        (target / "tools" / f"tool_{number}.py").write_text(text)
+    names = ", ".join(f"Tool{number}" for number in range(len(schemas)))
+    (target / "tools" / "__init__.py").write_text(f"ALL_TOOLS = [{names}]\n")
+
+
+def fields(task: dict[str, Any]) -> str:
+    actions = ", ".join(f"Action(name={action['name']!r}, kwargs={action['kwargs']!r})" for action in task["actions"])
+    return ", ".join(
+        [f"{name}={value!r}" for name, value in task.items() if name != "actions"] + [f"actions=[{actions}]"]
+    )
+
+
+def load(file: Path) -> Any:
+    return json.loads(file.read_text())
 
 
 def live_mib(name: str) -> float:

@@ -140,6 +140,15 @@ class MultiAgentEnv:
         return self._rng
 
     @property
+    def floors(self) -> Mapping[str, Sequence[float]]:
+        """What playing without wit comes to, which every score should be seen beside; none if nothing is known.
+
+        For each such way of playing, by name: the share of tries, from 0 to 1, that succeed at each of the `tasks`,
+        in their order. So whoever has played some of the tasks knows the floors of these.
+        """
+        return {}
+
+    @property
     def done(self) -> bool:
         """Whether the episode is over: no agent is left."""
         return not self.agents

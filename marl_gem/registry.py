@@ -205,12 +205,13 @@ def _families() -> dict[str, importlib.metadata.EntryPoint]:
 def _load(family: str) -> None:
     """Import a family's plug-in, once."""
     if family not in _loaded and (point := _families().get(family)):
-        before = dict(_scenarios)
+        before = dict(_scenarios), {name: dict(offered) for name, offered in _policies.items()}
         try:
             point.load()
         except Exception as error:
-            _scenarios.clear()
-            _scenarios.update(before)  # half a family would be registered twice at the next try
+            for now, then in zip((_scenarios, _policies), before, strict=True):
+                now.clear()  # type: ignore[attr-defined]
+                now.update(then)  # type: ignore[attr-defined]  # half a family would be registered twice at the next try
             raise RegistryError(
                 f"the scenarios {family}:... of {point.value} cannot be loaded: {type(error).__name__}: {error}"
             ) from error

@@ -402,11 +402,13 @@ def test_what_handing_over_earns(transfer: str, task: int, reward: float, failur
 
 
 def test_the_floors() -> None:
-    third = pytest.approx(1 / 3)
-    two_thirds = pytest.approx(2 / 3)
-    assert make().floors == {"noop": two_thirds, "transfer": two_thirds, "gold-without-words": two_thirds}
-    assert make(transfer="strict").floors["transfer"] == third
-    assert make(split="train").floors == {"noop": 0.0, "transfer": 0.0, "gold-without-words": 0.0}
+    some, every = (0.0, 1.0, 1.0), (1.0, 1.0, 1.0)
+    assert make().floors == {"noop": some, "transfer": some, "gold-without-words": some, "gold": every}
+    assert sum(make(transfer="strict").floors["transfer"]) == 1
+    train = make(split="train").floors
+    assert {name: sum(own) for name, own in train.items()} == {
+        "noop": 0, "transfer": 0, "gold-without-words": 0, "gold": len(train["gold"])
+    }  # fmt: skip
 
 
 # What the user earns

@@ -89,6 +89,8 @@ def evaluate(
 ) -> None:
     """Evaluate who sits where: success, returns, tokens, cost and more, with intervals, and every episode on disk.
 
+    Where the scenario says so it also tells which tasks were solved, why others were not, and floors to compare with.
+
     A run can be killed at any moment and goes on with --resume. The first Ctrl-C ends it in order, the second at once.
     """
     asked = _Asked(scenario, folder, resume, ("eval", "grid"), options)

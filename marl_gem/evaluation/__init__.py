@@ -12,6 +12,7 @@ book          what it has come to so far
 journal       episodes on disk
 outcomes      what the numbers need of an episode
 estimates     means with intervals, pass^k
+tasks         where and why agents do not succeed, and floors
 tournament    standings and ratings
 report        all numbers of a run; markdown and pictures show them
 """

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from itertools import groupby
+from typing import Any, TypeVar
+
+from marl_gem.evaluation.tasks import ranked
 
 Report = Mapping[str, Any]
+Told = TypeVar("Told")
 _NOTHING = "–"
+_LISTED = 12
+"""So many tasks, or runs of tasks, are listed in a line."""
 
 
 def markdown(report: Report, pictures: Sequence[str] = ()) -> str:
     """The whole page. `pictures` are the names of files beside it."""
     shown = (f"![{name}]({name})" for name in pictures)
-    details = _combinations(report) if report["kind"] == "grid" else []
+    details = [*(_combinations(report) if report["kind"] == "grid" else []), *_unsolved(report)]
     return "\n\n".join([summary(report), *shown, *details, *_again(report), *_how_to_read(report)]) + "\n"
 
 
 def summary(report: Report) -> str:
     """The head of the page, which also fits into a terminal: what was played, how it went, and what failed."""
     body = {"eval": _evaluation, "cell": _evaluation, "grid": _grid, "tournament": _tournament}[report["kind"]]
-    return "\n\n".join([f"# {report['config']['scenario']}", _played(report), *body(report), *_failures(report)])
+    title, tasks = f"# {report['config']['scenario']}", _by_task(report)
+    return "\n\n".join([title, _played(report), *body(report), *tasks, *_failures(report)])
+
+
+def floors_text(report: Report) -> str:
+    """What the scenario's floors come to on what was played; empty if it has none."""
+    return ", ".join(f"{name} {100 * share:.1f}%" for name, share in report.get("floors", {}).items())
 
 
 def estimate_text(estimated: Report | None, share: bool) -> str:
@@ -67,25 +80,43 @@ def _evaluation(report: Report) -> list[str]:
         }
         for agent, told in agents.items()
     }
-    return [_transposed(columns), *_passes(agents)]
+    return [_transposed(columns), *_floors(report), *_reasons(report, agents), *_passes(agents)]
+
+
+def _floors(report: Report) -> list[str]:
+    told = floors_text(report)
+    return [f"**Floors** on the same tasks: {_cell(told)}."] if told else []
+
+
+def _reasons(report: Report, agents: Mapping[str, Report]) -> list[str]:
+    """How often each agent succeeded, and what kept it from it where that is told."""
+    shares = {agent: _shares(report, told) for agent, told in agents.items() if told["reasons"]}
+    return [
+        f"**How it ended** for {names}: {', '.join(f'{_cell(what)} {share}' for what, share in told.items())}."
+        for names, told in _alike(shares)
+    ]
+
+
+def _shares(report: Report, told: Report) -> dict[str, str]:
+    """The shares of an agent's episodes that went well, that failed for each reason, and that failed for none told."""
+    n = told["success"]["n"]
+    good = round(told["success"]["mean"] * n)
+    counts = {"won" if report["measure"] == "win rate" else "success": good, **told["reasons"]}
+    other = n - sum(counts.values())
+    return {
+        what: f"{100 * count / n:.1f}%" for what, count in [*counts.items(), *([("other", other)] if other else [])]
+    }
 
 
 def _passes(agents: Mapping[str, Report]) -> list[str]:
     """pass^k and pass@k: one table for all agents whose numbers are the same."""
-    groups: list[tuple[list[str], list[Report]]] = []
-    for agent, told in agents.items():
-        same = next((names for names, per_k in groups if per_k == told["pass"]), None)
-        if same is not None:
-            same.append(agent)
-        elif told["pass"]:
-            groups.append(([agent], told["pass"]))
     return [
-        f"**{', '.join(map(_cell, names))}**: pass^k (all of k tries at a task succeed), pass@k (at least one does)\n\n"
+        f"**{names}**: pass^k (all of k tries at a task succeed), pass@k (at least one does)\n\n"
         + _table(
             ["k", "pass^k", "pass@k"],
             [[str(one["k"]), estimate_text(one["hat"], True), estimate_text(one["at"], True)] for one in per_k],
         )
-        for names, per_k in groups
+        for names, per_k in _alike({agent: told["pass"] for agent, told in agents.items() if told["pass"]})
     ]
 
 
@@ -101,7 +132,86 @@ def _grid(report: Report) -> list[str]:
         for row in grid["rows"]
     ]
     corner = f"{', '.join(grid['row_agents'])} ↓ {column} →"
-    return [f"**{report['measure'].capitalize()} of {_cell(column)}**", _table([corner, *grid["columns"]], rows)]
+    title = f"**{report['measure'].capitalize()} of {_cell(column)}**"
+    return [title, _table([corner, *grid["columns"]], rows), *_floors(report), *_reasons_by_combination(report)]
+
+
+def _reasons_by_combination(report: Report) -> list[str]:
+    """A row for each field of the grid: how often its column's agent succeeded, and what kept it from it."""
+    grid, column = report["grid"], report["grid"]["column_agent"]
+    told = {match["name"]: match["agents"][column] for match in report["matches"]}
+    if not any(one["reasons"] for one in told.values()):
+        return []
+    shares = {name: _shares(report, one) for name, one in told.items() if one["success"]}
+    header = list(dict.fromkeys(what for own in shares.values() for what in own if what != "other"))
+    header += ["other"] if any("other" in own for own in shares.values()) else []
+    rows = [[*grid["places"][name], *(own.get(what, _NOTHING) for what in header)] for name, own in shares.items()]
+    return [f"**How it ended for {_cell(column)}**", _table([", ".join(grid["row_agents"]), column, *header], rows)]
+
+
+def _by_task(report: Report) -> list[str]:
+    """How many tasks were solved always, sometimes, never, and the first of those that were not."""
+    told, where = [], " over all combinations" if report["kind"] == "grid" else ""
+    for names, tasks in _alike(_tried(report)):
+        failed = {task: own for task, own in tasks.items() if own["solved"] < own["tries"]}
+        never = [task for task, own in failed.items() if not own["solved"]]
+        sometimes = sorted((own["solved"] / own["tries"], task) for task, own in failed.items() if own["solved"])
+        always, once = len(tasks) - len(failed), all(own["tries"] == 1 for own in tasks.values())
+        counts = f"{always} solved, {len(never)} not"
+        if not once:
+            counts = f"{always} always solved, {len(sometimes)} sometimes, {len(never)} never"
+        told.append(f"**By task** for {names}{where}: of {len(tasks)} tasks {counts}.")
+        tallies = [f"{task} ({failed[task]['solved']} of {failed[task]['tries']})" for _, task in sometimes]
+        lists = {"sometimes": tallies, "not" if once else "never": _runs(never)}
+        told += ["\n".join(f"- {how}: {_first(listed)}" for how, listed in lists.items() if listed)] if failed else []
+    return told
+
+
+def _unsolved(report: Report) -> list[str]:
+    """Every task that was not always solved, and why not."""
+    told = []
+    for names, tasks in _alike(_tried(report)):
+        failed = [(task, own) for task, own in tasks.items() if own["solved"] < own["tries"]]
+        rows = [[str(task), f"{own['solved']} of {own['tries']}", _why(own)] for task, own in failed]
+        told += [f"## Tasks not always solved by {names}", _table(["task", "solved", "why not"], rows)] if rows else []
+    return told
+
+
+def _tried(report: Report) -> dict[str, dict[int, Report]]:
+    """How each agent fared at each task, by the task's number; in a grid its column's agent, in all matches."""
+    tried: dict[str, dict[int, Report]] = {}
+    for match in report.get("matches", []):
+        agents = [report["grid"]["column_agent"]] if report["kind"] == "grid" else match["agents"]
+        for one in match["by_task"]:
+            for agent in (agent for agent in agents if agent in one["agents"]):
+                tasks, own = tried.setdefault(agent, {}), one["agents"][agent]
+                tasks[one["task"]] = _added(tasks[one["task"]], own) if one["task"] in tasks else own
+    return tried
+
+
+def _added(one: Report, other: Report) -> Report:
+    return {
+        "tries": one["tries"] + other["tries"],
+        "solved": one["solved"] + other["solved"],
+        "reasons": ranked(Counter(one["reasons"]) + Counter(other["reasons"])),
+    }
+
+
+def _why(tried: Report) -> str:
+    """The reasons for which tries at a task failed, with how often each did."""
+    other = tried["tries"] - tried["solved"] - sum(tried["reasons"].values())
+    counts = [*tried["reasons"].items(), *([("other", other)] if other and tried["reasons"] else [])]
+    return ", ".join(f"{why} {count}" for why, count in counts) or _NOTHING
+
+
+def _runs(numbers: Iterable[int]) -> list[str]:
+    """Ascending numbers, those that follow one another together: 1, 4–6."""
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    return [f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+
+
+def _first(listed: Sequence[str]) -> str:
+    return ", ".join([*listed[:_LISTED], *(["..."] if len(listed) > _LISTED else [])])
 
 
 def _combinations(report: Report) -> list[str]:
@@ -195,11 +305,25 @@ def _how_to_read(report: Report) -> list[str]:
     otherwise = "with the highest return, alone" if verb == "wins" else "with a return above 0"
     return [
         "## How to read it",
-        f"An agent {verb} if the scenario says so (`success` in its last info), else {otherwise}. In brackets: the "
+        f"An agent {verb} if the scenario says so (`success` in its last info), else {otherwise}. Why it did not is "
+        "the scenario's word, too (`failure`), or the limit or the illegal action that ended the episode. Floors are "
+        "what playing without wit comes to, as the scenario tells (`env.floors`). In brackets: the "
         "interval that holds the true mean with 95% confidence, by a bootstrap over tasks (Wilson's where all tasks "
         "agree). Tokens and costs are sums; a cost is unknown if the price of any answer is, and answers from a cache "
         "cost nothing.",
     ]
+
+
+def _alike(told: Mapping[str, Told]) -> list[tuple[str, Told]]:
+    """What is told of agents, of all of whom the same is told at once, with their names."""
+    groups: list[tuple[list[str], Told]] = []
+    for agent, own in told.items():
+        same = next((names for names, others in groups if others == own), None)
+        if same is None:
+            groups.append(([agent], own))
+        else:
+            same.append(agent)
+    return [(", ".join(map(_cell, names)), own) for names, own in groups]
 
 
 def _transposed(columns: Mapping[str, Mapping[str, str]]) -> str:

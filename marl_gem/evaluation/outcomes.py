@@ -35,7 +35,10 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How an episode went: for every agent its return and whether it succeeded, for every seat its use."""
+    """How an episode went: for every agent its return and whether it succeeded, for every seat its use.
+
+    `reasons` holds why agents did not succeed, for those of whom it is told; see `reason`.
+    """
 
     id: str
     ending: Ending
@@ -43,6 +46,7 @@ class Outcome(msgspec.Struct, frozen=True):
     error: EpisodeError | None
     returns: dict[str, float]
     success: dict[str, bool]
+    reasons: dict[str, str]
     uses: dict[str, Use]
     models: dict[str, str]
     seconds: float
@@ -65,13 +69,16 @@ def outcome(episode: Episode, competitive: bool) -> Outcome:
     turns: dict[str, list[Turn]] = {agent: [] for agent in episode.returns}
     for turn in episode.turns:
         turns.setdefault(turn.agent, []).append(turn)
+    success = {agent: succeeded(episode, agent, competitive) for agent in episode.returns}
+    reasons = {agent: reason(episode, agent) for agent, good in success.items() if not good}
     return Outcome(
         id=episode.id,
         ending=episode.ending,
         limit=episode.limit,
         error=episode.error,
         returns=episode.returns,
-        success={agent: succeeded(episode, agent, competitive) for agent in episode.returns},
+        success=success,
+        reasons={agent: why for agent, why in reasons.items() if why},
         uses={agent: _use(own) for agent, own in turns.items()},
         models=episode.models,
         seconds=episode.seconds,
@@ -92,6 +99,22 @@ def succeeded(episode: Episode, agent: str, competitive: bool) -> bool:
     if competitive:
         return all(own > value for other, value in episode.returns.items() if other != agent)
     return own > 0
+
+
+def reason(episode: Episode, agent: str) -> str:
+    """Why an agent did not succeed, in a word or two; empty if nothing tells.
+
+    The scenario's word counts if it gives one: `failure`, a text that is not empty, in the info with which the
+    agent ended. Else it is the limit that cut the episode, the scenario's own limit on its length, or an illegal
+    action that ended the agent's part.
+    """
+    info = episode.final_infos.get(agent, {})
+    told = info.get("failure")
+    if isinstance(told, str) and told:
+        return told
+    if episode.limit:
+        return f"cut by {episode.limit}"
+    return "illegal action" if "illegal" in info else "truncated" if episode.ending == "truncated" else ""
 
 
 def total_cost(costs: Iterable[float | None]) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from marl_gem.errors import MissingPackage
+from marl_gem.evaluation.markdown import floors_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +41,7 @@ def pictures(report: Report) -> dict[str, bytes]:
     drawn: dict[str, bytes] = {}
     with matplotlib.rc_context(_STYLE):
         for name, figure in (draw(report) if draw else {}).items():
+            _note_floors(figure, report)
             file = io.BytesIO()
             figure.savefig(file, format="png", dpi=144, metadata={"Software": None})
             drawn[name] = file.getvalue()
@@ -193,6 +196,15 @@ def _figure(width: float, height: float, title: str, subtitle: str) -> tuple[Fig
         _clean(_short(subtitle, 70)), (0, 1), (0, 7), "axes fraction", "offset points", fontsize=9, color="#4a5568"
     )
     return figure, axes
+
+
+def _note_floors(figure: Figure, report: Report) -> None:
+    """A line at the bottom with what playing without wit comes to, so that a score is not seen alone."""
+    if told := floors_text(report):
+        letters = int(figure.get_figwidth() * 16)  # as many as fit in a line
+        whole = told.replace(" ", "\xa0").replace(",\xa0", ", ")  # a name stays with its share
+        note = textwrap.fill(_clean(f"Floors on the same tasks: {whole}"), letters, break_on_hyphens=False)
+        figure.supxlabel(note, x=0.02, ha="left", fontsize=8, color="#4a5568")
 
 
 def _shares(axes: Axes) -> None:

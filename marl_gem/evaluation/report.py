@@ -5,13 +5,15 @@
     stopped                  why the run ended early, if it did
     episodes                 planned, counted, owed, failed; how they ended; which limits cut how many
     errors                   what the failed ones failed under, by origin, with an example each
+    floors                   what playing without wit comes to on the tasks that count, where the scenario tells
     matches                  for each seating: success and return of every agent with intervals, pass^k and pass@k,
-                             turns, tokens, cost, latency, illegal actions
+                             turns, tokens, cost, latency, illegal actions; `reasons` counts why an agent did not
+                             succeed; `by_task` tells tries, successes and reasons of each of a scenario's tasks
     grid, tournament         which matches stand where in the table; standings, ratings, the matrix of win rates
 
-Apart from what is called `seconds` it follows from the episodes alone, in whatever order they were played. An
-estimate is {"mean", "low", "high", "n"}; `low` and `high` bound the 95% interval. Costs are in US dollars, null if
-any price is unknown.
+Apart from what is called `seconds` it follows from the episodes alone, in whatever order they were played, and from
+what the scenario declares. An estimate is {"mean", "low", "high", "n"}; `low` and `high` bound the 95% interval. Costs
+are in US dollars, null if any price is unknown.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import marl_gem
 from marl_gem.evaluation.estimates import estimate, passes
 from marl_gem.evaluation.outcomes import Outcome, total_cost, usage
 from marl_gem.evaluation.plan import FORMAT, Match, Plan
+from marl_gem.evaluation.tasks import by_task, floors, reasons
 from marl_gem.evaluation.tournament import standings
 from marl_gem.seeding import derive_seed
 
@@ -71,6 +74,8 @@ def build(
     if plan.kind == "tournament":
         report["tournament"] = standings(plan, outcomes)
     else:
+        counted_tasks = [slot.index for slot in plan.slots.values() if slot.id in outcomes]
+        report["floors"] = floors(plan.ground.floors, counted_tasks)
         report["matches"] = [_match(plan, place, outcomes) for place in range(len(plan.matches))]
     if plan.kind == "grid":
         report["grid"] = _grid(plan)
@@ -120,15 +125,16 @@ def _match(plan: Plan, place: int, outcomes: Mapping[str, Outcome]) -> Report:
         "tokens": sum(one.tokens for one in played),
         "cost": total_cost(one.cost for one in played),
         "seconds": _mean([one.seconds for one in played]),
-        "agents": {agent: _agent(plan, match, agent, list(tasks.values())) for agent in agents},
+        "agents": {agent: _agent(plan, agent, list(tasks.values())) for agent in agents},
+        "by_task": [] if plan.ground.tasks is None else by_task(tasks, agents),
     }
 
 
-def _agent(plan: Plan, match: Match, agent: str, tasks: Sequence[Sequence[Outcome]]) -> Report:
+def _agent(plan: Plan, agent: str, tasks: Sequence[Sequence[Outcome]]) -> Report:
     """The numbers of one agent in a seating; `tasks` holds the repeats of each task."""
 
-    def seed(what: str) -> int:
-        return derive_seed(plan.numbers.seed, "bootstrap", match.name, agent, what)
+    def seed(what: str) -> int:  # not of the agent or the seating, so that equal results have equal intervals
+        return derive_seed(plan.numbers.seed, "bootstrap", what)
 
     successes = [[one.success[agent] for one in repeats if agent in one.success] for repeats in tasks]
     returns = [[one.returns[agent] for one in repeats if agent in one.returns] for repeats in tasks]
@@ -137,6 +143,7 @@ def _agent(plan: Plan, match: Match, agent: str, tasks: Sequence[Sequence[Outcom
         "success": _plain(estimate(successes, seed("success"), proportion=True)),
         "return": _plain(estimate(returns, seed("return"))),
         "pass": [msgspec.to_builtins(one) for one in per_k],
+        "reasons": reasons([one for repeats in tasks for one in repeats], agent),
         **usage(one.uses[agent] for repeats in tasks for one in repeats if agent in one.uses),
     }
 

@@ -61,6 +61,7 @@ class Wrapper(MultiAgentEnv):
     max_steps = forwarded("max_steps")
     blocking = forwarded("blocking")
     tasks = forwarded("tasks")
+    floors = forwarded("floors")
     facts = forwarded("facts")
     seed = forwarded("seed")
     steps = forwarded("steps")

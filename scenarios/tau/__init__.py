@@ -4,6 +4,9 @@ from pathlib import Path
 
 from marl_gem.registry import register, register_policy
 from marl_gem.scenarios.tau import official
+from marl_gem.scenarios.tau.registration import register_domain, register_named, register_scripts
+
+__all__ = ["register_domain"]
 
 _MINI = Path(__file__).parent / "mini"
 _MAKE = "marl_gem.scenarios.tau.catalog:make"
@@ -26,10 +29,21 @@ for _name, _what in (("retail", "an online shop"), ("airline", "an airline")):
         name=f"{_name}-mini",
     )
 
-for _script, _what in {
-    "oracle": "Makes each task's own calls and says what must be said; as the user, tells its instruction and stops.",
-    "gold-without-words": "A floor: makes each task's own calls and says nothing of use.",
-    "noop": "A floor: calls nothing, but says what must be said.",
-    "transfer": "A floor: hands over to a human at once.",
+register(
+    "tau:desk-v0",
+    _MAKE,
+    description="The same at a help desk for parcels: short dialogues, for tiny models to learn from scratch.",
+    agents=2,
+    name="desk",
+    max_actions=8,
+)
+for _skill, _what in {
+    "expert": "Does well in either seat, and reads nothing but what the seat is shown.",
+    "novice": "Knows how things are said and called, but not when.",
 }.items():
-    register_policy("tau", _script, "marl_gem.scenarios.tau.scripts:policy", description=_what, script=_script)
+    register_policy(
+        "tau:desk-v0", _skill, "marl_gem.scenarios.tau.desk.experts:policy", description=_what, skill=_skill
+    )
+
+register_scripts("tau")
+register_named()

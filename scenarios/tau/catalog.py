@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from marl_gem.errors import UnavailableScenario
-from marl_gem.scenarios.tau import official
+from marl_gem.scenarios.tau import desk, official
 from marl_gem.scenarios.tau.domain import Domain, load_domain
 from marl_gem.scenarios.tau.env import TauEnv
 from marl_gem.scenarios.tau.reward import UserReward
@@ -29,6 +29,8 @@ def domain(name: str, corrected: bool = False) -> Domain:
     """
     if corrected:
         return replace(domain(name), corrected=True)
+    if name == "desk":
+        return desk.domain()
     kind = SHIPPED.get(name, name)
     tools = importlib.import_module(f"marl_gem.scenarios.tau.{kind}")
     if name in SHIPPED:

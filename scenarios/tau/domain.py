@@ -7,8 +7,9 @@ tasks_*.json     one split a file: [{"user_id", "instruction", "actions": [{"nam
 user.md          optional: the customer's instructions, around {instruction} and {stop}
 tools.json       optional: the schemas to offer, in their order; otherwise those of the module
 
-The module has `TOOLS`, the assistant's, and `TERMINATING`, the names of those that end an episode. If the customer
-has tools, too, on its own telephone for instance, they are its `USER_TOOLS`.
+The module has `TOOLS`, the assistant's, and `TERMINATING`, the names of those that end an episode, if any do. If the
+customer has tools, too, on its own telephone for instance, they are its `USER_TOOLS`. In a domain of one's own the
+module is the folder's tools.py; see `folder.py`.
 """
 
 from __future__ import annotations
@@ -158,21 +159,22 @@ class Domain:
         missing = [output for output in outputs if not any(output.lower() in message for message in heard)]
         return Verdict(0.0 if differences or missing else 1.0, differences, missing)
 
-    def floors(self, split: str, *, strict: bool = False) -> dict[str, float]:
-        """The shares of tasks that are solved without any wit, which every score should be seen beside.
+    def floors(self, split: str, *, strict: bool = False) -> dict[str, tuple[float, ...]]:
+        """Each task's reward without any wit, which every score should be seen beside; see `MultiAgentEnv.floors`.
 
         "noop" calls nothing and says all that is to be said, "transfer" hands over at once (`strict` as
-        `TauEnv` has it), "gold-without-words" makes the task's own calls and says nothing.
+        `TauEnv` has it), "gold-without-words" makes the task's own calls and says nothing. "gold" makes these calls
+        and says all that is to be said: no floor, but what can be reached, 1 where a task is sound. None is cut off.
         """
-        solved = {"noop": 0.0, "transfer": 0.0, "gold-without-words": 0.0}
-        tasks = self.splits[split]
-        for index, task in enumerate(tasks):
-            fresh = self.session(task)
-            solved["noop"] += self.judge(split, index, fresh, task.outputs).reward
-            solved["gold-without-words"] += self.judge(split, index, self.goal(split, index), ()).reward
-            if self.hands_over(task) or not strict:
-                solved["transfer"] += self.judge(split, index, fresh, ()).reward
-        return {name: count / len(tasks) for name, count in solved.items()}
+        rewards: dict[str, list[float]] = {"noop": [], "transfer": [], "gold-without-words": [], "gold": []}
+        for index, task in enumerate(self.splits[split]):
+            fresh, goal = self.session(task), self.goal(split, index)
+            may_hand_over = self.hands_over(task) or not strict
+            rewards["noop"].append(self.judge(split, index, fresh, task.outputs).reward)
+            rewards["transfer"].append(self.judge(split, index, fresh, ()).reward if may_hand_over else 0.0)
+            rewards["gold-without-words"].append(self.judge(split, index, goal, ()).reward)
+            rewards["gold"].append(self.judge(split, index, goal, task.outputs).reward)
+        return {name: tuple(own) for name, own in rewards.items()}
 
 
 def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) -> Domain:
@@ -181,7 +183,7 @@ def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) ->
     Raises:
         RecordError: a file is missing or is not what it should be; the message names it.
     """
-    tables = {file.stem: _read(file) for file in sorted((folder / "data").glob("*.json"))}
+    tables = {file.stem: _read_table(file) for file in sorted((folder / "data").glob("*.json"))}
     splits = {file.stem.removeprefix("tasks_"): _read_tasks(file) for file in sorted(folder.glob("tasks_*.json"))}
     if not tables or not splits or not all(splits.values()):
         raise RecordError(f"{folder} is no domain: it needs data/*.json, and tasks_*.json with at least one task each")
@@ -193,11 +195,11 @@ def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) ->
         official=official,
         policy=_text(folder / "policy.md"),
         tools=offered,
-        terminating=tools.TERMINATING,
+        terminating=frozenset(getattr(tools, "TERMINATING", ())),
         database=Database(tables),
         splits=splits,
         user_tools={tool.name: tool for tool in getattr(tools, "USER_TOOLS", ())},
-        user_role=_text(file) if (file := folder / "user.md").exists() else USER_ROLE,
+        user_role=_read_user_role(file) if (file := folder / "user.md").exists() else USER_ROLE,
     )
 
 
@@ -217,21 +219,44 @@ def _read_specs(file: Path) -> list[ToolSpec]:
         raise RecordError(f"{file} does not hold tools: {error!r}") from error
 
 
+def _read_table(file: Path) -> dict[str, Record]:
+    table = _read(file)
+    if not isinstance(table, dict) or not all(isinstance(record, dict) for record in table.values()):
+        raise RecordError(f'{file} holds no table; write it as {{"id": {{...}}, ...}}')
+    return table
+
+
 def _read_tasks(file: Path) -> tuple[Task, ...]:
-    try:
-        return tuple(
-            Task(
-                user_id=task["user_id"],
-                instruction=task["instruction"],
-                actions=tuple(ToolCall(action["name"], action["kwargs"]) for action in task["actions"]),
-                outputs=tuple(task["outputs"]),
-                grade=task.get("grade", ""),
-                data=task.get("data", {}),
-            )
-            for task in _read(file)
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{file} does not hold tasks: {error!r}") from error
+    listed, tasks = _read(file), []
+    if not isinstance(listed, list):
+        raise RecordError(f"{file} does not hold tasks: it is no list")
+    for number, written in enumerate(listed):
+        try:
+            tasks.append(_task(written))
+        except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
+            raise RecordError(f"{file} does not hold tasks: {error!r} in task {number}") from error
+    return tuple(tasks)
+
+
+def _task(written: Any) -> Task:
+    """A task as its file has it, each field of the type that it should be."""
+    task = {
+        "user_id": written["user_id"],
+        "instruction": written["instruction"],
+        "actions": [{"name": action["name"], "arguments": action["kwargs"]} for action in written["actions"]],
+        "outputs": written["outputs"],
+        "grade": written.get("grade", ""),
+        "data": written.get("data", {}),
+    }
+    return msgspec.convert(task, Task)
+
+
+def _read_user_role(file: Path) -> str:
+    text = _text(file)
+    for place in ("{instruction}", "{stop}"):
+        if place not in text:
+            raise RecordError(f"{file} lacks {place}: without it the customer knows nothing of it")
+    return text
 
 
 def _read(file: Path) -> Any:

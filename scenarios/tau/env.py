@@ -89,8 +89,8 @@ class TauEnv(MultiAgentEnv):
         return self.domain.splits[self.split][self.task_index]
 
     @property
-    def floors(self) -> dict[str, float]:
-        """The shares of tasks that are solved without any wit, see `Domain.floors`."""
+    def floors(self) -> dict[str, tuple[float, ...]]:
+        """Each task's reward without any wit, see `Domain.floors`."""
         return self.domain.floors(self.split, strict=self.transfer == "strict")
 
     def _reset(self, options: Mapping[str, Any]) -> None:

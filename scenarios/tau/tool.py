@@ -57,10 +57,12 @@ def tool(function: Callable[..., str | None]) -> Tool:
     """Make a tool of a function: its name, its docstring and its annotations become the schema.
 
     Raises:
-        TypeError: an annotation has no JSON type.
+        TypeError: a parameter has no annotation, or one without a JSON type.
     """
     parameters = tuple(inspect.signature(function).parameters)[1:]
     hints = typing.get_type_hints(function)
+    if bare := [name for name in parameters if name not in hints]:
+        raise TypeError(f"{function.__name__}: {', '.join(bare)} lacks an annotation, as in {bare[0]}: str")
     summary, described = _read_docstring(inspect.getdoc(function) or "")
     properties = {name: _schema(hints[name]) | _described(described.get(name, "")) for name in parameters}
     schema = {"type": "object", "properties": properties, "required": list(parameters)}
