@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from marl_gem.agents import Agent, Policy
@@ -12,7 +12,7 @@ from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.seating import training_ground
-from marl_gem.trainers.transitions import Transition
+from marl_gem.trainers.transitions import Trajectory, Transition
 from marl_gem.types import Episode, Role
 from marl_gem.views import Exchange, View
 
@@ -46,35 +46,34 @@ def texts(demonstrations: Iterable[Demonstration]) -> list[str]:
     return [*told, *spoken]
 
 
-def transitions(
+def stretches(
     demonstrations: Iterable[Demonstration], agents: Collection[str], llm: TransformersLLM, view: View
-) -> Iterator[Transition]:
+) -> list[Trajectory]:
     """The turns of these agents as transitions that are worth imitating: advantage 1.
+
+    Turns of one agent whose prompts extend one another are together, so that they are read at once.
 
     Args:
         llm: the model that is to imitate them; it tells how messages become tokens.
         view: what the model will be shown.
     """
+    found: list[Trajectory] = []
     for episode, roles in demonstrations:
         histories: dict[str, list[Exchange]] = {}
+        newest: dict[str, Trajectory] = {}
         for turn in episode.turns:
-            if turn.agent not in agents:
+            agent = turn.agent
+            if agent not in agents:
                 continue
-            history = histories.setdefault(turn.agent, [])
-            role, answer = roles[turn.agent], llm.encode_answer(turn.response.text)
-            prompt = llm.encode(view(role, [*history, Exchange(turn.observation, None)]), role.tools)
+            history = histories.setdefault(agent, [])
+            prompt = llm.encode(view(roles[agent], [*history, Exchange(turn.observation, None)]), roles[agent].tools)
             history.append(Exchange(turn.observation, turn.response))
-            yield Transition(
-                scenario=episode.scenario,
-                agent=turn.agent,
-                prompt_ids=prompt,
-                action_ids=answer,
-                logprobs=(0.0,) * len(answer),
-                version=0,
-                reward=turn.reward,
-                value=0.0,
-                advantage=1.0,
-            )
+            if agent not in newest or not _extends(prompt, newest[agent][-1]):
+                newest[agent] = []
+                found.append(newest[agent])
+            answer = llm.encode_answer(turn.response.text)
+            newest[agent].append(_worth_imitating(episode.scenario, agent, prompt, answer))
+    return found
 
 
 def check_played(episodes: Sequence[Episode]) -> Sequence[Episode]:
@@ -87,6 +86,25 @@ def check_played(episodes: Sequence[Episode]) -> Sequence[Episode]:
         if (error := episode.error) is not None:
             raise MarlGemError(f"a game of {episode.scenario} failed in {error.origin} ({error.type}): {error.message}")
     return episodes
+
+
+def _extends(prompt: tuple[int, ...], before: Transition) -> bool:
+    shown = before.prompt_ids + before.action_ids
+    return prompt[: len(shown)] == shown
+
+
+def _worth_imitating(scenario: str, agent: str, prompt: tuple[int, ...], answer: tuple[int, ...]) -> Transition:
+    return Transition(
+        scenario=scenario,
+        agent=agent,
+        prompt_ids=prompt,
+        action_ids=answer,
+        logprobs=(0.0,) * len(answer),
+        version=0,
+        reward=0.0,
+        value=0.0,
+        advantage=1.0,
+    )
 
 
 class _Noting:

@@ -26,7 +26,7 @@ from marl_gem.agents import Policy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.config import TrainConfig
-from marl_gem.trainers.demonstrations import Demonstration, check_played, play, texts, transitions
+from marl_gem.trainers.demonstrations import Demonstration, check_played, play, stretches, texts
 from marl_gem.trainers.imitation import imitate
 from marl_gem.trainers.seating import ONE, Ground, Phase, learners, phases, training_ground
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
@@ -115,7 +115,7 @@ class SelfPlay:
                 trainee = self.trainees[name]
                 yield from imitate(
                     trainee.learner,
-                    list(transitions(demonstrations, seats, trainee.llm, seen)),
+                    stretches(demonstrations, seats, trainee.llm, seen),
                     steps=plan.steps,
                     batch=plan.batch,
                     learning_rate=plan.learning_rate,

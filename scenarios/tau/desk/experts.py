@@ -1,7 +1,7 @@
 """Scripted policies for both seats of the help desk.
 
     expert   does well whatever the other says: an oracle that reads nothing but what its seat is shown
-    novice   knows how things are said and called, but neither what to do nor when: it draws lots
+    novice   knows how things are said and called, but not when: now it does as the expert, now it draws lots
 
 A novice is what to imitate where learning is to begin with more than noise and less than skill.
 """
@@ -21,6 +21,8 @@ from marl_gem.tools.calls import write_call
 from marl_gem.types import Observation, Response, Role
 from marl_gem.views import as_text
 
+LUCK = 1 / 3
+"""How often a novice does what an expert would."""
 WHO = "Who are you?"
 WHAT = "What do you want?"
 DONE = "It is done."
@@ -81,6 +83,8 @@ class Customer:
 
     def chatter(self, heard: Observation) -> str:
         """What a novice says: anything that customers say, not always what it wants."""
+        if self._rng.random() < LUCK:
+            return self.answer(heard)
         wish = self._rng.choice((self._wish, self._rng.choice(WISHES)))
         return self._rng.choice((self._say(wish), self._introduction(), STOP))
 
@@ -119,6 +123,8 @@ class Clerk:
 
     def chatter(self, heard: Observation) -> str:
         """What a novice says or calls: anything, with what it happens to have heard."""
+        if self._rng.random() < LUCK:
+            return self.answer(heard)
         self._take_in(heard)
         known = self._name or self._rng.choice(NAMES)
         town = self._town or self._rng.choice(TOWNS)

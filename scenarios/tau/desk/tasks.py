@@ -17,7 +17,7 @@ WISHES = ("cancel", "redirect", "where")
 
 
 def draw(split: str, count: int) -> tuple[Task, ...]:
-    """So many tasks. A third of the customers ask where their parcel is; of the others half come too late."""
+    """So many tasks. A third of the customers ask where their parcel is; of the others a third come too late."""
     rng = random.Random(derive_seed("help desk", split))
     return tuple(_task(rng) for _ in range(count))
 
@@ -25,7 +25,7 @@ def draw(split: str, count: int) -> tuple[Task, ...]:
 def _task(rng: random.Random) -> Task:
     name, wish = rng.choice(NAMES), rng.choice(WISHES)
     parcels = {other: {"to": rng.choice(TOWNS), "state": rng.choice(STATES)} for other in NAMES}
-    if wish != "where" and rng.random() < 0.25:  # with the third that are packed anyway: half
+    if wish != "where" and rng.random() < 0.5:  # with the third that are packed anyway: two thirds
         parcels[name]["state"] = "packed"
     state, town = parcels[name]["state"], rng.choice([t for t in TOWNS if t != parcels[name]["to"]])
     calls: dict[str, dict[str, Any]] = {"cancel": {"name": name}, "redirect": {"name": name, "to": town}}
