@@ -132,10 +132,11 @@ class TestConfiguration:
 class TestDemonstrations:
     def test_each_is_told_its_own_task(self) -> None:
         shown = demonstrations.play(small())
-        told = {one.roles["user"].instructions for one in shown}
-        assert len(shown) == 60 and len(told) > 20
+        wishes = {one.roles["user"].instructions for one in shown}
+        assert len(shown) == 60 and len(wishes) > 20
         tools = registry.make(DESK).domain.specs  # type: ignore[attr-defined]
-        assert all(one.roles["assistant"].tools == tools for one in shown)
+        told = [one.roles["assistant"] for one in shown if "assistant" in one.roles]
+        assert len(told) > 30 and all(role.tools == tools for role in told)
         assert {one.episode.models["user"] for one in shown} == {"scripted:novice"}
 
     def test_turns_that_extend_one_another_are_read_at_once(self) -> None:
