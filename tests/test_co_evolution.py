@@ -122,6 +122,12 @@ class TestConfiguration:
             Run.start(tmp_path / "run", small("phases=[]", assignment))
         assert not (tmp_path / "run").exists()
 
+    @pytest.mark.parametrize("values", [{"scenario": DESK}, {**SMALL, "imitation": {"seats": {"assistant": "random"}}}])
+    def test_where_there_is_no_random_play_a_recipe_is_named(self, tmp_path: Path, values: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError, match=r"imitation.seats.user=.*scripted:expert.*, or take the recipe desk"):
+            Run.start(tmp_path / "run", parse(values, "test"))
+        assert not (tmp_path / "run").exists()
+
     def test_the_recipe_that_ships_trains_both(self) -> None:
         config = parse(read("desk"), "desk")
         last = phases(config, ("user", "assistant"))[-1]

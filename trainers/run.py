@@ -25,7 +25,7 @@ from marl_gem.trainers.book import Book, read_metrics
 from marl_gem.trainers.config import TrainConfig, differences, parse
 from marl_gem.trainers.curve import draw_curve
 from marl_gem.trainers.measure import measure
-from marl_gem.trainers.seating import learners, phases, test_ground, training_ground
+from marl_gem.trainers.seating import check
 from marl_gem.trainers.self_play import SelfPlay
 
 Phase = Literal["warm-up", "before", "self-play", "after"]
@@ -58,7 +58,7 @@ class Run:
             RegistryError, MissingPackage: the scenario or a seat's policy cannot be made; nothing has been written
                 then.
         """
-        _check(config)
+        check(config)
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(
                 f"{folder} holds something already: go on with it (marl-gem train --resume {folder}), "
@@ -179,16 +179,6 @@ def read_config(folder: Path) -> TrainConfig:
         raise ConfigError(f"{folder} is no run: it holds no config.json") from None
     except ValueError as error:
         raise ConfigError(f"{path} is damaged: {error}") from error
-
-
-def _check(config: TrainConfig) -> None:
-    """Make once what the run will need, so that what cannot be made is told before anything is written."""
-    for ground in (training_ground(config), test_ground(config)):
-        every = phases(config, ground.agents)
-        trained = learners(every)
-        for who in {*(who for phase in every for who in phase.seats.values()), *config.imitation.seats.values()}:
-            if who not in trained:
-                ground.fixed(who)
 
 
 def _write_json(path: Path, values: Any) -> None:

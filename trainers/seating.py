@@ -14,7 +14,7 @@ from marl_gem import registry
 from marl_gem.agents import Policy, RandomPolicy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError
-from marl_gem.trainers.config import TrainConfig, learns
+from marl_gem.trainers.config import TrainConfig, learns, read, recipes
 
 ONE = "policy"
 """What the policy is called that holds all seats."""
@@ -104,3 +104,38 @@ def learners(all_phases: Sequence[Phase]) -> dict[str, tuple[str, ...]]:
         for seat, who in phase.learning.items():
             seats.setdefault(who, {})[seat] = None
     return {who: tuple(held) for who, held in seats.items()}
+
+
+def check(config: TrainConfig) -> None:
+    """Make once what the run will need, so that what cannot be made is told before anything is written.
+
+    Raises:
+        RegistryError, MissingPackage: the scenario or a seat's policy cannot be made.
+        ConfigError: a seat makes no sense, or there is no random play where it is needed.
+    """
+    for ground in (training_ground(config), test_ground(config)):
+        every = phases(config, ground.agents)
+        trained = learners(every)
+        for who in {*(who for phase in every for who in phase.seats.values()), *config.imitation.seats.values()}:
+            if who not in trained:
+                ground.fixed(who)
+    _check_random_play(config)
+
+
+def _check_random_play(config: TrainConfig) -> None:
+    """Where random play is imitated or played against, the scenario has to say what is legal."""
+    imitates = config.imitation.steps or not config.policy.start_from
+    env = training_ground(config).make()
+    env.reset(seed=0)
+    for agent in env.acting:
+        random = (imitates and config.imitation.seats.get(agent, "random") == "random") or not config.seats
+        if random and env.legal_actions(agent) is None:
+            offered = [f"scripted:{name}" for name in registry.policies(config.scenario)]
+            fitting = [
+                f", or take the recipe {name}" for name in recipes() if read(name)["scenario"] == config.scenario
+            ]
+            raise ConfigError(
+                f"{config.scenario} does not say what is legal, so there is no random play to imitate and to compare "
+                f"with. Name who holds the seats (seats.{agent}=...) and whom to imitate (imitation.seats.{agent}=...; "
+                f"it offers {', '.join(offered) or 'none'}){''.join(fitting)}"
+            )
