@@ -73,13 +73,14 @@ def _work(run: Run) -> None:
     out.print(f"[bold]{escape(run.config.scenario)}[/] in {escape(str(run.folder))}")
     with stop_on_interrupt() as stop, bar:
         tasks: dict[str, Any] = {}
-        told: dict[str, Any] = {}
+        told: dict[str, dict[str, Any]] = {}
         for progress in run.work():
-            told |= progress.metrics
+            newest = told.setdefault(progress.phase, {})
+            newest |= progress.metrics
             if progress.phase not in tasks:
                 label = labels.get(progress.phase, measuring)
                 tasks[progress.phase] = bar.add_task(label, total=progress.total, told="")
-            bar.update(tasks[progress.phase], completed=progress.done, told=_told(progress.phase, told))
+            bar.update(tasks[progress.phase], completed=progress.done, told=_told(progress.phase, newest))
             if stop and progress.phase != "after":
                 break
     if run.report is None:
@@ -125,10 +126,7 @@ def _how_to_play(run: Run) -> str:
 
 def _told(phase: str, metrics: dict[str, Any]) -> str:
     """The few numbers that fit behind a progress bar; the score is the newest there is."""
-    names = {
-        "warm-up": ("loss",),
-        "self-play": ("score", *(name for name in metrics if name.startswith("entropy"))),
-    }.get(phase, ("score",))
+    names = {"warm-up": ("loss",), "self-play": ("score", "entropy")}.get(phase, ("score",))
     return "  ".join(f"{name} {metrics[name]:.3f}" for name in names if name in metrics)
 
 
