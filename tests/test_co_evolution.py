@@ -307,7 +307,3 @@ class TestSeatsAfterwards:
         assert "marl-gem play tau:desk-v0 --seat user=runs/pair --seat assistant=runs/pair" in told
         watched = run("play", DESK, "--seat", "user=runs/pair", "--seat", "assistant=runs/pair")
         assert "after" in watched
-        graded = run(
-            "eval", DESK, "--seat", "user=runs/pair", "--seat", "assistant=scripted:expert", "-n", "5", "--out", "e"
-        )
-        assert "success" in graded

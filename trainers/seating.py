@@ -68,6 +68,11 @@ class Phase(NamedTuple):
         """The seats whose policies learn, and these policies' names."""
         return {seat: who for seat, who in self.seats.items() if learns(who)}
 
+    @property
+    def learners(self) -> tuple[str, ...]:
+        """The names of the policies that learn."""
+        return tuple(dict.fromkeys(self.learning.values()))
+
 
 def phases(config: TrainConfig, agents: Sequence[str]) -> list[Phase]:
     """The phases of a run, in order; one at least.

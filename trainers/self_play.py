@@ -35,8 +35,8 @@ from marl_gem.trainers.transitions import Trajectory, trajectories, with_advanta
 from marl_gem.types import Episode
 from marl_gem.views import view
 
-Learning = dict[str, dict[str, str]]
-"""For each game, by its id, the seats that learn from it, and the names of their policies."""
+Learning = dict[str, tuple[str, ...]]
+"""For each game, by its id, the seats that learn from it."""
 
 
 class SelfPlay:
@@ -131,24 +131,15 @@ class SelfPlay:
         `seconds_playing`, `seconds_learning`; and those of `Trainee.learn`, with `/POLICY` behind each name where
         several policies learn.
         """
-        plan, phase, begun = self.config.self_play, self.phase, time.perf_counter()
-        learning_names = list(dict.fromkeys(phase.learning.values()))
-        for name in learning_names:
+        phase, begun = self.phase, time.perf_counter()
+        for name in phase.learners:
             if self.updates == phase.start:
                 self.trainees[name].hold()
             self.trainees[name].remember()
         jobs, learning = self._jobs(phase)
         episodes = list(check_played(collect(self.ground.make, jobs, concurrency=len(jobs))))
         played = time.perf_counter()
-        batch: list[Trajectory] = []
-        for episode in episodes:
-            batch += trajectories(episode, learning[episode.id], plan.gamma)
-        batch, baselines = with_advantages(batch, plan.normalization)
-        metrics: dict[str, Any] = {}
-        for name in learning_names:
-            own = [trajectory for trajectory in batch if phase.seats[trajectory[0].agent] == name]
-            learned = self.trainees[name].learn(own, learning_rate=self._rate(phase), kl=self._kl(phase))
-            metrics |= {key + (f"/{name}" if len(self.trainees) > 1 else ""): value for key, value in learned.items()}
+        learned = self._learn(phase, episodes, learning)
         self.updates += 1
         returns: dict[str, list[float]] = {}
         for episode in episodes:
@@ -159,12 +150,25 @@ class SelfPlay:
             "games": len(episodes),
             **{f"return/{agent}": fmean(values) for agent, values in sorted(returns.items())},
             "illegal": fmean("illegal" in turn.info for episode in episodes for turn in episode.turns),
-            "flat": sorted(group for group, baseline in baselines.items() if baseline.flat),
-            **metrics,
+            **learned,
             "seconds_playing": played - begun,
             "seconds_learning": time.perf_counter() - played,
         }
         return metrics, episodes
+
+    def _learn(self, phase: Phase, episodes: list[Episode], learning: Learning) -> dict[str, Any]:
+        """Let each policy take its step on the turns of its seats."""
+        plan = self.config.self_play
+        batch: list[Trajectory] = []
+        for episode in episodes:
+            batch += trajectories(episode, learning[episode.id], plan.gamma)
+        batch, baselines = with_advantages(batch, plan.normalization)
+        metrics: dict[str, Any] = {"flat": sorted(group for group, baseline in baselines.items() if baseline.flat)}
+        for name in phase.learners:
+            own = [trajectory for trajectory in batch if phase.seats[trajectory[0].agent] == name]
+            learned = self.trainees[name].learn(own, learning_rate=self._rate(phase), kl=self._kl(phase))
+            metrics |= {key + (f"/{name}" if len(self.trainees) > 1 else ""): value for key, value in learned.items()}
+        return metrics
 
     def _jobs(self, phase: Phase) -> tuple[list[Job], Learning]:
         """This update's games, and who learns from each."""
@@ -172,11 +176,11 @@ class SelfPlay:
         newest, seats = self.policies(phase), list(phase.learning)
         against_older = round(plan.older_selves * plan.games) if len(seats) > 1 else 0
         older = {**newest, **(self._older(phase) if against_older else {})}
-        jobs, learning = [], {}
+        jobs: list[Job] = []
+        learning: Learning = {}
         for game in range(plan.games):
             name = f"{self.updates}-{game}"
-            own = {seats[game % len(seats)]} if game < against_older else set(seats)
-            learning[name] = {seat: phase.seats[seat] for seat in seats if seat in own}
+            own = learning[name] = (seats[game % len(seats)],) if game < against_older else tuple(seats)
             seating = {seat: newest[seat] if seat in own else older[seat] for seat in phase.seats}
             jobs.append(Job(derive_seed(seed, "game", self.updates, game), seating, name))
         return jobs, learning
@@ -184,7 +188,7 @@ class SelfPlay:
     def _older(self, phase: Phase) -> dict[str, Policy]:
         """An older version for each seat that learns; one version a policy in each update."""
         versions = {}
-        for name in set(phase.learning.values()):
+        for name in phase.learners:
             trainee = self.trainees[name]
             draw = random.Random(derive_seed(self.config.seed, "older", self.updates, *_apart(name)))
             versions[name] = trainee.older(*draw.choice(trainee.pool))
