@@ -14,17 +14,20 @@ import importlib
 import importlib.metadata
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from marl_gem.agents import Policy
 from marl_gem.env import MultiAgentEnv
-from marl_gem.errors import InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
+from marl_gem.errors import ConfigError, InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
 
 GROUP = "marl_gem.scenarios"
 
 Made = TypeVar("Made")
+Offered = TypeVar("Offered")
+Need: TypeAlias = Literal["judge", "env"]
+"""What a strategy may ask for besides the policy it is made of: another policy that judges, or an env to look at."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,21 @@ class PolicySpec:
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class StrategySpec:
+    """What can be made of any model in one seat, and is seated as `MODEL,strategy=NAME`."""
+
+    name: str
+    agent: str
+    entry_point: str | Callable[..., Policy]
+    description: str = ""
+    needs: tuple[Need, ...] = ()
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
 _scenarios: dict[str, Scenario] = {}
 _policies: dict[str, dict[str, PolicySpec]] = {}
+_strategies: dict[str, dict[tuple[str, str], StrategySpec]] = {}  # by scenario or family, then by seat and name
 _loaded: set[str] = set()
 
 
@@ -187,15 +203,110 @@ def make_policy(id: str, name: str, options: Mapping[str, Any] | None = None) ->
         UnknownScenario: there is no such scenario.
         RegistryError: it offers no such policy; the message names those it does.
     """
-    offered = policies(id)
-    if name not in offered:
-        near = difflib.get_close_matches(name, offered, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        told = f"it offers {', '.join(sorted(offered))}" if offered else "it offers none"
-        raise RegistryError(f"{id} has no scripted policy {name!r}; {told}.{hint}")
+    script = _choose(name, policies(id), f"{id} has no scripted policy {name!r}")
     made_with = {**spec(id).options, **(options or {})}
-    policy: Policy = _resolve(offered[name].entry_point)(id, made_with, **offered[name].arguments)
+    policy: Policy = _resolve(script.entry_point)(id, made_with, **script.arguments)
     return policy
+
+
+def register_strategy(
+    scenario: str,
+    agent: str,
+    name: str,
+    entry_point: str | Callable[..., Policy],
+    *,
+    description: str = "",
+    needs: Sequence[Need] = (),
+    **arguments: Any,
+) -> None:
+    """Make a strategy known: what makes more of a policy in one seat, to be seated as `MODEL,strategy=NAME`.
+
+        register_strategy("tau", "user", "verify", "marl_gem.scenarios.tau.users:verify", needs=["judge"])
+
+    Args:
+        scenario: an id, or a family, whose scenarios then all offer it.
+        agent: the seat. Another seat may offer something else by the same name.
+        name: what it is called there.
+        entry_point: a callable that takes a policy and returns one, or where to find it: `"package.module:function"`.
+            It is called with the policy, and with `needs` and `arguments` by name.
+        description: one line about it.
+        needs: "judge", the policy that judges; "env", a fresh env of the scenario, only to look at.
+
+    Raises:
+        RegistryError: the name is taken in this seat, or is none; or it needs what there is not.
+    """
+    offered = _strategies.setdefault(scenario, {})
+    if not name or (agent, name) in offered:
+        taken = sorted(known for seat, known in offered if seat == agent)
+        raise RegistryError(
+            f"{scenario!r} needs another name than {name!r} for a strategy of {agent!r}; it offers {taken}"
+        )
+    if unknown := [need for need in needs if need not in get_args(Need)]:
+        raise RegistryError(f"the strategy {name!r} needs {unknown}; there is only {', '.join(get_args(Need))}")
+    offered[agent, name] = StrategySpec(name, agent, entry_point, description, tuple(needs), arguments)
+
+
+def strategies(id: str) -> dict[str, dict[str, StrategySpec]]:
+    """The strategies that a scenario offers, by seat and by name: its own, and its family's.
+
+    Raises:
+        UnknownScenario: there is no such scenario.
+    """
+    spec(id)
+    by_seat: dict[str, dict[str, StrategySpec]] = {}
+    for (agent, name), offered in {**_strategies.get(id.partition(":")[0], {}), **_strategies.get(id, {})}.items():
+        by_seat.setdefault(agent, {})[name] = offered
+    return by_seat
+
+
+def make_strategy(
+    id: str,
+    agent: str,
+    name: str,
+    policy: Policy,
+    *,
+    judge: Policy | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Policy:
+    """What a strategy of this name makes of a policy in one seat of a scenario.
+
+    Args:
+        id: the scenario.
+        agent: the seat.
+        name: one of `strategies(id)[agent]`.
+        policy: whose strategy it is to be.
+        judge: judges, where the strategy needs that; by default the policy judges itself.
+        options: what the scenario is made with.
+
+    Raises:
+        UnknownScenario: there is no such scenario.
+        RegistryError: it offers no such strategy in this seat; the message names those it does.
+        ConfigError: a judge is given, and nothing is judged; or the strategy cannot be made of this policy.
+    """
+    strategy = _choose(name, strategies(id).get(agent, {}), f"{id} has no strategy {name!r} for {agent!r}")
+    given = dict(strategy.arguments)
+    if "judge" in strategy.needs:
+        given["judge"] = judge or policy
+    elif judge:
+        raise ConfigError(f"{id}: nobody judges in the strategy {name!r} of {agent!r}; leave the judge out")
+    if "env" in strategy.needs:
+        given["env"] = make(id, **(options or {}))
+    made: Policy = _resolve(strategy.entry_point)(policy, **given)
+    return made
+
+
+def _choose(name: str, offered: Mapping[str, Offered], lacking: str) -> Offered:
+    """What is offered by this name.
+
+    Raises:
+        RegistryError: nothing is; the message opens with `lacking`, and names what there is.
+    """
+    if name in offered:
+        return offered[name]
+    near = difflib.get_close_matches(name, offered, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    told = f"it offers {', '.join(sorted(offered))}" if offered else "it offers none"
+    raise RegistryError(f"{lacking}; {told}.{hint}")
 
 
 def _families() -> dict[str, importlib.metadata.EntryPoint]:
@@ -205,17 +316,21 @@ def _families() -> dict[str, importlib.metadata.EntryPoint]:
 def _load(family: str) -> None:
     """Import a family's plug-in, once."""
     if family not in _loaded and (point := _families().get(family)):
-        before = dict(_scenarios), {name: dict(offered) for name, offered in _policies.items()}
+        before = dict(_scenarios), _copy(_policies), _copy(_strategies)
         try:
             point.load()
         except Exception as error:
-            for now, then in zip((_scenarios, _policies), before, strict=True):
+            for now, then in zip((_scenarios, _policies, _strategies), before, strict=True):
                 now.clear()  # type: ignore[attr-defined]
                 now.update(then)  # type: ignore[attr-defined]  # half a family would be registered twice at the next try
             raise RegistryError(
                 f"the scenarios {family}:... of {point.value} cannot be loaded: {type(error).__name__}: {error}"
             ) from error
         _loaded.add(family)
+
+
+def _copy(offers: Mapping[str, dict[Any, Offered]]) -> dict[str, dict[Any, Offered]]:
+    return {scenario: dict(offered) for scenario, offered in offers.items()}
 
 
 @functools.cache

@@ -23,9 +23,13 @@ Models take values:
     price=0.15/0.6           US dollars for a million tokens read and written
     adapter=NAME             a LoRA adapter that the server has loaded
     logprobs=processed       what the server's log-probabilities are; see `marl_gem.llm.http.HTTPModel`
+    strategy=react           more is made of the model, in a way that the scenario offers for this seat;
+                             `marl-gem list SCENARIO` names them
+    judge=MODEL@URL          who judges, where the strategy needs that: a model that takes no values here; else the
+                             model judges itself
 
-The last two are for servers only. What a training run made takes temperature, top_p and max_tokens; if nothing
-is said, they are as in training. Nobody else takes values.
+`adapter` and `logprobs` are for servers only. What a training run made takes temperature, top_p and max_tokens, which
+are as in training if nothing is said, strategy and judge. Nobody else takes values.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -53,13 +57,18 @@ MAX_TOKENS = 1024
 """The longest answer of a model of which nothing else is said."""
 
 
-def parse_seats(seats: Sequence[str], env: MultiAgentEnv, load: Callable[[str], Policy]) -> dict[str, Policy]:
+Load: TypeAlias = Callable[[str, tuple[str, ...]], Policy]
+"""Makes a policy from `WHO[,NAME=VALUE...]` for the seats that it is to hold."""
+
+
+def parse_seats(seats: Sequence[str], env: MultiAgentEnv, load: Load) -> dict[str, Policy]:
     """A policy for every agent of `env`.
 
     Args:
         seats: assignments `agent=who`; an agent that none names is played at random.
         env: gives the agents.
-        load: makes a policy from `who`; it is called once for each, however many seats it holds.
+        load: makes a policy from `who` and the agents that it is to be; it is called once for each `who`, however
+            many seats it holds.
 
     Raises:
         AgentError: an assignment makes no sense, names an agent that the scenario does not have, or one that is
@@ -77,7 +86,8 @@ def parse_seats(seats: Sequence[str], env: MultiAgentEnv, load: Callable[[str], 
             raise AgentError(f"two are seated as {agent!r}; one agent is one policy's seat")
         seated[agent] = text
     who = {agent: seated.get(agent, "random") for agent in agents}
-    policies = {text: load(text) for text in dict.fromkeys(who.values())}
+    held = {text: tuple(agent for agent in agents if who[agent] == text) for text in who.values()}
+    policies = {text: load(text, own) for text, own in held.items()}
     return {agent: policies[text] for agent, text in who.items()}
 
 
@@ -105,6 +115,7 @@ def policy(
     scenario: str,
     human: Callable[[], HumanPolicy] = HumanPolicy,
     *,
+    agents: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
     models: Models | None = None,
 ) -> Policy:
@@ -114,13 +125,14 @@ def policy(
         text: who.
         scenario: the id of what is to be played.
         human: makes a policy of a person.
-        options: what the scenario is made with; scripted policies may need to know.
+        agents: the seats that it is to hold; a strategy is one of a seat.
+        options: what the scenario is made with; scripted policies and strategies may need to know.
         models: makes the models. Given to all seats, it sees to it that those who name the same one share it, and
             lets them share a cache.
 
     Raises:
         AgentError: there is no such policy.
-        RegistryError: the scenario has no scripted policy of this name.
+        RegistryError: the scenario has no scripted policy of this name, or no such strategy for the seat.
         ConfigError: a value makes no sense here, or the model cannot be used as asked for.
         CheckpointError: the checkpoint is missing, damaged, or of another scenario.
         RecordError: the recorded run cannot be read.
@@ -129,6 +141,8 @@ def policy(
     name, assignments = _split(text)
     kind = _kind(name)
     values = _read(name, assignments, _TAKES.get(kind, ()))
+    if "judge" in values and "strategy" not in values:
+        raise ConfigError(f"{name}: a judge has nothing to judge without a strategy, as in {name},strategy=NAME")
     models = models or Models()
     if kind == "random":
         return RandomPolicy()
@@ -139,12 +153,39 @@ def policy(
     if kind == "replay":
         return models.once(text, lambda: ReplayPolicy(name.removeprefix("replay:")))
     if kind == "run":
-        return _trained(models.once((name, scenario), lambda: _load_run(Path(name), scenario)), values)
+        model = _trained(models.once((name, scenario), lambda: _load_run(Path(name), scenario)), values)
+    else:
+        model = _llm_policy(name, values, models)
+    if "strategy" not in values:
+        return model
+    judge = _llm_policy(values["judge"], {}, models) if "judge" in values else None
+    return _with_strategy(values["strategy"], model, judge, scenario, agents, options)
+
+
+def _llm_policy(name: str, values: Mapping[str, Any], models: Models) -> LLMPolicy:
     llm = models.get(
         name, Connection(**{field: values[field] for field in Connection.__struct_fields__ & values.keys()})
     )
     sampling, keep = _sampling(Sampling(MAX_TOKENS), values), values.get("reasoning") == "keep"
     return LLMPolicy(llm, values.get("view", chat), sampling, keep_reasoning=keep)
+
+
+def _with_strategy(
+    name: str,
+    model: Policy,
+    judge: Policy | None,
+    scenario: str,
+    agents: Sequence[str],
+    options: Mapping[str, Any] | None,
+) -> Policy:
+    """What a strategy makes of a model, in each seat apart: the same name may mean something else there."""
+    if not agents:
+        raise ConfigError(f"strategy={name} is one of a seat, and none was named; call policy(..., agents=[...])")
+    made = {}
+    for agent in agents:
+        own = model.policies.get(agent, model) if isinstance(model, PolicyPerSeat) else model
+        made[agent] = registry.make_strategy(scenario, agent, name, own, judge=judge, options=options)
+    return made[agents[0]] if len(made) == 1 else PolicyPerSeat(f"{model.name} ({name})", made)
 
 
 def _load_run(folder: Path, scenario: str) -> LLMPolicy | PolicyPerSeat:
@@ -262,6 +303,12 @@ def _matching(pattern: str) -> Callable[[str], str]:
     return read
 
 
+def _model_name(text: str) -> str:
+    if kind_of(text) is None:
+        raise ValueError
+    return text
+
+
 class Value(NamedTuple):
     """How a value is read (ValueError refuses it), what it is, and whether it may be shown when it is refused."""
 
@@ -282,11 +329,14 @@ VALUES = {
     ),
     "adapter": Value(_matching(".+"), "the name of an adapter"),
     "logprobs": Value(_matching("raw|processed|off"), "raw, processed or off"),
+    "strategy": Value(_matching(".+"), "a strategy's name"),
+    "judge": Value(_model_name, "a model, as in tiny@http://127.0.0.1:8000/v1"),
 }
 _SAMPLING = ("temperature", "top_p", "max_tokens")
-_IN_PROCESS = (*_SAMPLING, "view", "reasoning")
+_TRAINED = (*_SAMPLING, "strategy", "judge")
+_IN_PROCESS = (*_TRAINED, "view", "reasoning")
 _HOSTED = (*_IN_PROCESS, "price", "api_key_env")
-_TAKES = {"run": _SAMPLING, "hf": _IN_PROCESS, "litellm": _HOSTED, "http": tuple(VALUES)}
+_TAKES = {"run": _TRAINED, "hf": _IN_PROCESS, "litellm": _HOSTED, "http": tuple(VALUES)}
 
 
 def _read(who: str, assignments: Sequence[str], takes: Collection[str]) -> dict[str, Any]:

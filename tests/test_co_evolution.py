@@ -234,6 +234,10 @@ class TestRun:
             assert first["seats"] == {"user": "scripted:expert", "assistant": "assistant"}
             assert set(first["success"]) == {"assistant"} and set(second["success"]) == {"user", "assistant"}
             assert first["games"] == second["games"] == 8
+        end, last = report["phase_ends"]
+        assert (end["seats"], last) == (first["seats"], report["after"][1])
+        (row,) = [row for row in rows(finished) if row["phase"] == "self-play" and "seatings" in row]
+        assert (row["update"], row["seatings"], row["score"]) == (2, [end], end["success"]["assistant"] / 8)
         assert report["score_after"] == report["after"][1]["success"]["assistant"] / 8
         episodes = [from_json(line, Episode) for line in (finished / "episodes.jsonl").read_text().splitlines()]
         measured = [one for one in episodes if one.options]
@@ -303,7 +307,7 @@ class TestSeatsAfterwards:
         ]
         tiny += ["policy.heads=2", "record.final_games=4", "phases=[{start = 1, seats = {user = 'user'}}]"]
         told = run("train", "desk", "--name", "pair", *(word for value in tiny for word in ("--set", value)))
-        assert "success before" in told and "user=scripted:expert, assistant=assistant" in told
+        assert "end of phase" in told and "user=scripted:expert" in told and "assistant=assistant" in told
         assert "marl-gem play tau:desk-v0 --seat user=runs/pair --seat assistant=runs/pair" in told
         watched = run("play", DESK, "--seat", "user=runs/pair", "--seat", "assistant=runs/pair")
         assert "after" in watched

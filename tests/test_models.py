@@ -160,6 +160,12 @@ def test_nobody_is_called_so(text: str, told: str) -> None:
         ("scripted:x,temperature=0", "takes no 'temperature'"),
         ("replay:x,seed=0", "takes no 'seed'"),
         ("litellm:openai/gpt-4o,adapter=x", "takes no 'adapter'"),
+        ("{m},strategy=", "strategy is a strategy's name, not ''"),
+        ("{m},strategy=react", r"strategy=react is one of a seat, and none was named; call policy\(..., agents="),
+        ("{m},judge={m}", "a judge has nothing to judge without a strategy"),
+        ("{m},strategy=verify,judge=random", "judge is a model, as in tiny@http://127.0.0.1:8000/v1, not 'random'"),
+        ("random,strategy=react", "random takes no 'strategy'"),
+        ("scripted:x,strategy=react", "takes no 'strategy'"),
         ("hf:x,price=1/2", "takes no 'price'"),
     ],
 )
@@ -180,7 +186,7 @@ def test_values_that_make_no_sense(text: str, told: str) -> None:
         "http://[hunter2secret/v1",
     ],
 )
-@pytest.mark.parametrize("who", ["tiny@{}", "@{}", "litellm:openai/tiny@{}"])
+@pytest.mark.parametrize("who", ["tiny@{}", "@{}", "litellm:openai/tiny@{}", f"tiny@{URL},strategy=x,judge=tiny@{{}}"])
 def test_a_url_that_holds_a_secret_is_refused_unseen(who: str, url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         seat(who.format(url))
@@ -189,14 +195,15 @@ def test_a_url_that_holds_a_secret_is_refused_unseen(who: str, url: str) -> None
 
 def test_a_seat_is_taken_once() -> None:
     env = marl_gem.make(KUHN)
-    loads: list[str] = []
+    loads: list[tuple[str, tuple[str, ...]]] = []
 
-    def load(text: str) -> Policy:
-        loads.append(text)
+    def load(text: str, agents: tuple[str, ...]) -> Policy:
+        loads.append((text, agents))
         return RandomPolicy()
 
     seating = parse_seats(["player_1=x,temperature=0"], env, load)
-    assert list(seating) == ["player_0", "player_1"] and sorted(loads) == ["random", "x,temperature=0"]
+    assert list(seating) == ["player_0", "player_1"]
+    assert sorted(loads) == [("random", ("player_0",)), ("x,temperature=0", ("player_1",))]
     with pytest.raises(AgentError, match="two are seated as 'player_0'"):
         parse_seats(["player_0=random", "player_0=human"], env, load)
 
@@ -321,7 +328,7 @@ def test_a_game_between_two_models_of_a_server() -> None:
         env = marl_gem.make(KUHN)
         models = Models()
         seating = parse_seats(
-            [f"player_0=tiny@{url}", f"player_1=@{url},temperature=0"], env, lambda who: seat(who, models=models)
+            [f"player_0=tiny@{url}", f"player_1=@{url},temperature=0"], env, lambda who, _: seat(who, models=models)
         )
         episodes = collect(lambda: marl_gem.make(KUHN), [Job(seed, seating) for seed in range(20)])
     assert all(episode.ending == "terminated" and not episode.error for episode in episodes)
@@ -369,7 +376,7 @@ def test_a_folder_that_holds_no_model_is_told(tmp_path: Path) -> None:
         seat(f"hf:{tmp_path}")
 
 
-def test_what_a_training_run_made(tmp_path: Path) -> None:
+def test_what_a_training_run_made(tmp_path: Path, strategies: None) -> None:
     pytest.importorskip("torch")
     from marl_gem.trainers.config import parse
     from marl_gem.trainers.run import Run
@@ -392,8 +399,89 @@ def test_what_a_training_run_made(tmp_path: Path) -> None:
     assert cold.sampling == Sampling(2, 0.0, trained.sampling.top_p) and trained.sampling != cold.sampling
     assert asyncio.run(said(cold)).text == asyncio.run(said(cold, seed=8)).text
     assert options_of([f"player_0={run},temperature=0", "player_1=random", f"x=tiny@{URL}"], KUHN) == {"max_steps": 9}
+    opener = seat(f"{run},temperature=0,max_tokens=2,strategy=opener", models=models, agents=["player_0"])
+    assert opener.name == f"{trained.name} (opens)" and opener.policy.sampling == cold.sampling
     with pytest.raises(ConfigError, match="takes no 'view'; it takes temperature, top_p, max_tokens"):
         seat(f"{run},view=bare")
+
+
+# Strategies of a seat
+
+
+class Told:
+    """A policy that is told more of its role."""
+
+    def __init__(self, policy: Policy, how: str, judge: Policy | None = None) -> None:
+        self.policy, self.how, self.judge = policy, how, judge
+
+    @property
+    def name(self) -> str:
+        return f"{self.policy.name} ({self.how}{f' under {self.judge.name}' if self.judge else ''})"
+
+    def agent(self, agent_id: str, role: Role, seed: int) -> Any:
+        return self.policy.agent(agent_id, Role(f"{role.instructions} {self.how}"), seed)
+
+
+@pytest.fixture
+def strategies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strategies of Kuhn poker: "opener" in either seat, which means another thing there, "judged" in the first."""
+    marl_gem.list()
+    monkeypatch.setattr(registry, "_strategies", {})
+    registry.register_strategy(KUHN, "player_0", "opener", Told, how="opens")
+    registry.register_strategy(KUHN, "player_1", "opener", Told, how="waits")
+    registry.register_strategy(KUHN, "player_0", "judged", Told, needs=["judge"], how="is judged")
+
+
+@on_a_loop
+async def test_a_strategy_depends_on_the_seat(strategies: None) -> None:
+    async with FakeServer() as server:
+        text = f"tiny@{server.url},strategy=opener,temperature=0.5"
+        first, second = (seat(text, agents=[agent]) for agent in ("player_0", "player_1"))
+        await said(first)
+        await said(second)
+        seating = parse_seats(
+            [f"player_0={text}", f"player_1={text}"],
+            marl_gem.make(KUHN),
+            lambda who, agents: seat(who, agents=agents),
+        )
+        for agent, seated in seating.items():
+            await seated.agent(agent, Role("You play poker."), 7).act("Check or bet?", {})
+    told = [call.body["messages"][0]["content"] for call in server.calls]
+    assert told == ["You play poker. opens", "You play poker. waits"] * 2
+    assert (first.name, second.name) == ("tiny (opens)", "tiny (waits)")
+    assert {call.body["temperature"] for call in server.calls} == {0.5}
+
+
+@on_a_loop
+async def test_who_judges(strategies: None, tmp_path: Path) -> None:
+    models = Models(tmp_path / "answers.sqlite")
+    async with FakeServer(models=["tiny", "critic"]) as server:
+        text = f"tiny@{server.url},strategy=judged"
+        alone = seat(text, agents=["player_0"], models=models)
+        under = seat(f"{text},judge=critic@{server.url},max_tokens=5", agents=["player_0"], models=models)
+        assert (await said(under.judge)).text == "ok"
+    assert alone.judge is alone.policy and alone.name == "tiny (is judged under tiny)"
+    assert under.judge.llm is models.get(f"critic@{server.url}"), "judges share models and their cache with all"
+    assert under.policy.sampling.max_tokens == 5 and under.judge.sampling.max_tokens == MAX_TOKENS
+    assert server.calls[0].body["model"] == "critic"
+
+
+@pytest.mark.parametrize(
+    ("agent", "text", "told"),
+    [
+        ("player_0", "strategy=open", r"has no strategy 'open' for 'player_0'; it offers judged, opener. Did you mean"),
+        ("player_1", "strategy=judged", r"has no strategy 'judged' for 'player_1'; it offers opener\.$"),
+        ("player_1", f"strategy=opener,judge=tiny@{URL}", "nobody judges in the strategy 'opener' of 'player_1'"),
+    ],
+)
+def test_strategies_that_make_no_sense(strategies: None, agent: str, text: str, told: str) -> None:
+    with pytest.raises(MarlGemError, match=told):
+        seat(f"tiny@{URL},{text}", agents=[agent])
+
+
+def test_strategies_where_there_are_none() -> None:
+    with pytest.raises(RegistryError, match=f"{KUHN} has no strategy 'react' for 'player_0'; it offers none"):
+        seat(f"tiny@{URL},strategy=react", agents=["player_0"])
 
 
 # Scripted policies
@@ -424,7 +512,7 @@ def test_a_scenarios_own_policies(scripted: list[Any]) -> None:
     seating = parse_seats(
         ["player_0=scripted:calm", "player_1=scripted:bold"],
         marl_gem.make(KUHN),
-        lambda who: seat(who, options={"max_steps": 9}),
+        lambda who, agents: seat(who, options={"max_steps": 9}),
     )
     (episode,) = collect(lambda: marl_gem.make(KUHN), [Job(1, seating)])
     assert [turn.response.text for turn in episode.turns][:2] == ["[check]", "[bet]"]

@@ -12,7 +12,8 @@ import pytest
 
 import marl_gem
 from marl_gem import MultiAgentEnv, SequentialSelector, registry
-from marl_gem.errors import InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
+from marl_gem.agents import Policy, ScriptedPolicy
+from marl_gem.errors import ConfigError, InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
 
 
 class Echo(MultiAgentEnv):
@@ -35,6 +36,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     marl_gem.list()
     monkeypatch.setattr(registry, "_scenarios", dict(registry._scenarios))
     monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+    monkeypatch.setattr(registry, "_strategies", dict(registry._strategies))
     marl_gem.register("echo:Echo-v0", Echo, description="Says it again.", greeting="hello")
     yield
 
@@ -152,7 +154,8 @@ def test_a_plug_in_that_cannot_be_loaded_leaves_the_others_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     (tmp_path / "broken_plug_in.py").write_text(
-        "import marl_gem\nmarl_gem.register('broken:Half-v0', dict)\nraise RuntimeError('no licence')"
+        "import marl_gem\nmarl_gem.register('broken:Half-v0', dict)\n"
+        "marl_gem.registry.register_strategy('broken', 'a', 'half', dict)\nraise RuntimeError('no licence')"
     )
     monkeypatch.syspath_prepend(tmp_path)
     point = importlib.metadata.EntryPoint("broken", "broken_plug_in", registry.GROUP)
@@ -162,3 +165,75 @@ def test_a_plug_in_that_cannot_be_loaded_leaves_the_others_alone(
             assert "echo:Echo-v0" in [scenario.id for scenario in marl_gem.list()]
         with pytest.raises(RegistryError, match="no licence"):
             marl_gem.make("broken:Half-v0")
+
+
+# Strategies
+
+
+QUIET = ScriptedPolicy(["hello"], "quiet")
+STRICT = ScriptedPolicy(["no"], "strict")
+
+
+def marked(policy: Policy, mark: str = "!") -> Policy:
+    return ScriptedPolicy([], f"{policy.name}{mark}")
+
+
+def judged(policy: Policy, judge: Policy) -> Policy:
+    return ScriptedPolicy([], f"{policy.name} by {judge.name}")
+
+
+def greeted(policy: Policy, env: Echo, times: int) -> Policy:
+    return ScriptedPolicy([], f"{policy.name}: {env.greeting * times} of {env.scenario}")
+
+
+def named(agent: str, name: str, **given: Any) -> str:
+    return registry.make_strategy("echo:Echo-v0", agent, name, QUIET, **given).name
+
+
+def test_a_strategy_is_one_of_a_seat(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("of_strategies")
+    module.marked = marked  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "of_strategies", module)
+    registry.register_strategy("echo", "a", "loud", marked)
+    registry.register_strategy("echo", "b", "loud", "of_strategies:marked", mark="?", description="Asks.")
+    registry.register_strategy("echo:Other-v0", "a", "shy", marked)
+    assert (named("a", "loud"), named("b", "loud")) == ("quiet!", "quiet?")
+    offered = registry.strategies("echo:Echo-v0")
+    assert {agent: list(names) for agent, names in offered.items()} == {"a": ["loud"], "b": ["loud"]}
+    assert offered["b"]["loud"].description == "Asks."
+    registry.register_strategy("echo:Echo-v0", "a", "loud", marked, mark="...")
+    assert named("a", "loud") == "quiet...", "the scenario's own goes before its family's"
+    assert named("b", "loud") == "quiet?"
+
+
+def test_a_strategy_is_given_what_it_needs() -> None:
+    registry.register_strategy("echo", "a", "judged", judged, needs=["judge"])
+    registry.register_strategy("echo", "a", "greeted", greeted, needs=["env"], times=2)
+    assert named("a", "judged") == "quiet by quiet", "by default a policy judges itself"
+    assert named("a", "judged", judge=STRICT) == "quiet by strict"
+    assert named("a", "greeted") == "quiet: hellohello of echo:Echo-v0"
+    assert named("a", "greeted", options={"greeting": "hi"}) == "quiet: hihi of echo:Echo-v0"
+    with pytest.raises(ConfigError, match="nobody judges in the strategy 'greeted' of 'a'"):
+        named("a", "greeted", judge=STRICT)
+
+
+def test_a_strategy_that_does_not_exist_is_told_with_those_of_its_seat() -> None:
+    with pytest.raises(RegistryError, match=r"echo:Echo-v0 has no strategy 'loud' for 'a'; it offers none\.$"):
+        named("a", "loud")
+    registry.register_strategy("echo", "a", "loud", marked)
+    registry.register_strategy("echo", "a", "shy", marked)
+    registry.register_strategy("echo", "b", "lout", marked)
+    with pytest.raises(RegistryError, match=r"'lout' for 'a'; it offers loud, shy\. Did you mean 'loud'\?"):
+        named("a", "lout")
+    with pytest.raises(UnknownScenario):
+        registry.strategies("echo:Ecko-v0")
+
+
+def test_a_strategys_name_is_taken_once_in_a_seat() -> None:
+    registry.register_strategy("echo", "a", "loud", marked)
+    registry.register_strategy("echo", "b", "shy", marked)
+    for name in ("loud", ""):
+        with pytest.raises(RegistryError, match=r"another name than .* for a strategy of 'a'; it offers \['loud'\]"):
+            registry.register_strategy("echo", "a", name, marked)
+    with pytest.raises(RegistryError, match=r"'odd' needs \['moon'\]; there is only judge, env"):
+        registry.register_strategy("echo", "a", "odd", marked, needs=["moon"])  # type: ignore[list-item]

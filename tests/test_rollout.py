@@ -863,8 +863,8 @@ def test_head_to_head() -> None:
 def test_seats() -> None:
     loaded = []
 
-    def load(name: str) -> ScriptedPolicy:
-        loaded.append(name)
+    def load(name: str, agents: tuple[str, ...]) -> ScriptedPolicy:
+        loaded.append((name, agents))
         return ScriptedPolicy([], name)
 
     def names(*given: str) -> dict[str, str]:
@@ -874,7 +874,7 @@ def test_seats() -> None:
     assert names("b=human", "c=runs/x=y") == {"a": "random", "b": "human", "c": "runs/x=y"}
     loaded.clear()
     same = seats.parse_seats(["a=me", "b=me"], Told(), load)
-    assert same["a"] is same["b"] and loaded == ["me", "random"]
+    assert same["a"] is same["b"] and loaded == [("me", ("a", "b")), ("random", ("c",))]
 
 
 @pytest.mark.parametrize(
@@ -888,7 +888,7 @@ def test_seats() -> None:
 )
 def test_seats_that_make_no_sense(seat: str, complaint: str) -> None:
     with pytest.raises(AgentError, match=complaint):
-        seats.parse_seats([seat], Told(), lambda name: ones)
+        seats.parse_seats([seat], Told(), lambda name, agents: ones)
 
 
 def test_policies_by_name() -> None:

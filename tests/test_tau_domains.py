@@ -40,6 +40,7 @@ def registered_for_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
     marl_gem.list()  # what is loaded during a test would be forgotten with it
     monkeypatch.setattr(registry, "_scenarios", dict(registry._scenarios))
     monkeypatch.setattr(registry, "_policies", dict(registry._policies))
+    monkeypatch.setattr(registry, "_strategies", dict(registry._strategies))
 
 
 @cache

@@ -5,9 +5,10 @@ A measurement is plain data, which goes into metrics.jsonl and report.json:
     {"score": 0.88, "tallies": {"player_0": {"win", "draw", "loss", "illegal", "games"}, ...}}
     {"score": 0.93, "seatings": [{"seats": {"user": "user", ...}, "success": {"user": 372, ...}, "games": 400}, ...]}
 
-The score of the first is that of all games, a draw being half a win. The score of the second is the success of the
-last seating, as a mean over the policies that learn there. What success is the scenario says, see
-`evaluation.outcomes.succeeded`.
+A report has one from `before` and one from `after` the updates, and in `phase_ends` each seating at the end of the
+phase in which it sat so. The score of the first kind is that of all games, a draw being half a win; that of the second
+is the success of the last seating, as a mean over the policies that learn there. What success is the scenario says,
+see `evaluation.outcomes.succeeded`.
 """
 
 from __future__ import annotations

@@ -136,6 +136,8 @@ class Run:
             metrics["seconds"] = book.rows[-1]["seconds"] + time.monotonic() - begun
             if run.updates % record.probe_every == 0:
                 metrics["score"] = measure(run, record.probe_games, f"probe {run.updates}", [phase])[0]["score"]
+            if run.updates == phase.end < plan.updates:
+                metrics |= measure(run, record.final_games, "final", [phase])[0]
             book.write(run.updates, "self-play", metrics, episodes[: record.episodes])
             if run.updates % record.save_every == 0 or run.updates == plan.updates:
                 book.flush()
@@ -150,8 +152,10 @@ class Run:
         before = next(row for row in book.rows if row["phase"] == "before")
         after = book.rows[-1]
         table = "seatings" if self.config.seats else "tallies"
+        ended = [row[table][0] for row in book.rows if row["phase"] == "self-play" and table in row]
         self.report = {
             "before": before[table],
+            **({"phase_ends": [*ended, after[table][-1]]} if self.config.seats else {}),
             "after": after[table],
             "score_before": before["score"],
             "score_after": after["score"],

@@ -36,7 +36,7 @@ from marl_gem.evaluation import (
 from marl_gem.evaluation.book import stored_config
 from marl_gem.evaluation.markdown import money_text, summary
 from marl_gem.llm.models import Models
-from marl_gem.seats import options_of, parse_seats, policy
+from marl_gem.seats import Load, options_of, parse_seats, policy
 from marl_gem.settings import override
 from marl_gem.types import Limits
 
@@ -107,7 +107,7 @@ def evaluate(
     load = asked.loader(ground, cache)
     players = {agent: [_seat(agent, who, ground, load) for who in own] for agent, own in whos.items()}
     for agent in ground.agents:
-        players.setdefault(agent, [Player("random", load("random"))])
+        players.setdefault(agent, [Player("random", load("random", (agent,)))])
     if grid:
         plan = plan_grid(ground, players, numbers)
     else:
@@ -146,7 +146,8 @@ def tournament(
     named = _by_name(players) if players else dict(asked.stored.get("players", {}))
     ground = asked.ground([f"{name}={who}" for name, who in named.items()])
     load = asked.loader(ground, cache)
-    plan = plan_tournament(ground, {name: Player(who, load(who)) for name, who in named.items()}, numbers)
+    met = {name: Player(who, load(who, ground.agents)) for name, who in named.items()}
+    plan = plan_tournament(ground, met, numbers)
     _play(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
 
 
@@ -187,12 +188,12 @@ class _Asked:
         options = {**options_of(seats, self.scenario), **self.stored.get("options", {}), **self._options}
         return Ground.of(self.scenario, options)
 
-    def loader(self, ground: Ground, cache: Path | None) -> Callable[[str], Policy]:
-        """What makes a policy from text, once from each."""
+    def loader(self, ground: Ground, cache: Path | None) -> Load:
+        """What makes a policy from text for some seats, once from each."""
         models = Models(cache)
 
-        def load(who: str) -> Policy:
-            return policy(who, self.scenario, person, options=ground.made_with, models=models)
+        def load(who: str, agents: tuple[str, ...]) -> Policy:
+            return policy(who, self.scenario, person, agents=agents, options=ground.made_with, models=models)
 
         return functools.cache(load)
 
@@ -219,7 +220,7 @@ def _by_name(assignments: list[str]) -> dict[str, str]:
     return named
 
 
-def _seat(agent: str, who: str, ground: Ground, load: Callable[[str], Policy]) -> Player:
+def _seat(agent: str, who: str, ground: Ground, load: Load) -> Player:
     """Somebody in a seat that the scenario has."""
     return Player(who, parse_seats([f"{agent}={who}"], ground.make(), load)[agent])
 

@@ -44,8 +44,8 @@ def play(
 
     models = Models()
 
-    def load(who: str) -> Policy:
-        return policy(who, scenario, person, options=made_with, models=models)
+    def load(who: str, agents: tuple[str, ...]) -> Policy:
+        return policy(who, scenario, person, agents=agents, options=made_with, models=models)
 
     seating = parse_seats(seats or [], make(), load)
     human = any(isinstance(seated, HumanPolicy) for seated in seating.values())

@@ -103,12 +103,14 @@ def _work(run: Run) -> None:
 
 
 def _show_seatings(report: dict[str, Any]) -> None:
-    """Who succeeded how often in which seat, before and after."""
-    table = Table("who sits where", "seat", "success before", "success after")
-    for before, after in zip(report["before"], report["after"], strict=True):
-        for place, seat in enumerate(after["success"]):
-            seats = ", ".join(f"{agent}={who}" for agent, who in after["seats"].items()) if place == 0 else ""
-            shares = [show_share(one["success"][seat], one["games"]) for one in (before, after)]
+    """Who succeeded how often in which seat: before, at the end of the phase in which they sat so, and after."""
+    phases = len(report["after"]) > 1
+    moments = [report[when] for when in ("before", *["phase_ends"] * phases, "after")]
+    table = Table("who sits where", "success of", "before", *["end of phase"] * phases, "after")
+    for seating in zip(*moments, strict=True):
+        for place, seat in enumerate(seating[-1]["success"]):
+            seats = "\n".join(f"{agent}={who}" for agent, who in seating[-1]["seats"].items()) if place == 0 else ""
+            shares = [show_share(one["success"][seat], one["games"]) for one in seating]
             table.add_row(escape(seats), escape(seat), *shares)
     out.print(table)
 

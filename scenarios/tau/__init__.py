@@ -5,6 +5,7 @@ from pathlib import Path
 from marl_gem.registry import register, register_policy
 from marl_gem.scenarios.tau import official
 from marl_gem.scenarios.tau.registration import register_domain, register_named, register_scripts
+from marl_gem.scenarios.tau.strategies import register_strategies
 
 __all__ = ["register_domain"]
 
@@ -46,4 +47,5 @@ for _skill, _what in {
     )
 
 register_scripts("tau")
+register_strategies("tau")
 register_named()

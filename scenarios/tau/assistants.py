@@ -4,8 +4,9 @@
     react       the same, after a thought that nobody hears
     few_shot    is shown some dialogues that went well
 
-They are the agents that tau-bench compares (arXiv 2406.12045). For models that were not taught to call tools, `act`
-and `react` need nothing but text.
+They are the agents that tau-bench compares (arXiv 2406.12045); on the command line they are
+`--seat assistant=MODEL@URL,strategy=act`. For models that were not taught to call tools, `act` and `react` need
+nothing but text.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from marl_gem.agents import Agent, Info, Policy
+from marl_gem.llm import Sampling
 from marl_gem.types import Observation, Response, Role
 
 
@@ -44,6 +45,11 @@ class Rephrased:
     @property
     def name(self) -> str:
         return f"{self.policy.name} ({self.how})"
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How the other one draws its answers, if it is a model."""
+        return getattr(self.policy, "sampling", None)
 
     def agent(self, agent_id: str, role: Role, seed: int) -> Agent:
         return _RephrasedAgent(self.policy.agent(agent_id, self._role(role, seed), seed), self._say, self._hear)

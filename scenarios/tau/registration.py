@@ -1,4 +1,4 @@
-"""From a domain's folder to a scenario with an id, and its scripted policies.
+"""From a domain's folder to a scenario with an id, its scripted policies and its strategies.
 
     register_domain("my:Library-v0", "examples/library")     # in Python
     export MARL_GEM_TAU_DOMAINS=examples/library              # for the command line: tau:library-v0
@@ -19,6 +19,7 @@ from marl_gem.registry import register, register_policy
 from marl_gem.scenarios.tau.domain import Domain
 from marl_gem.scenarios.tau.env import TauEnv
 from marl_gem.scenarios.tau.folder import load_folder
+from marl_gem.scenarios.tau.strategies import register_strategies
 
 VARIABLE = "MARL_GEM_TAU_DOMAINS"
 
@@ -55,6 +56,7 @@ def register_domain(id: str, folder: str | Path, **options: Any) -> Domain:
     what = f"TAU: {domain.name}, a domain of one's own; a customer and an assistant with tools, both agents."
     register(id, functools.partial(TauEnv, domain), description=what, agents=2, **options)
     register_scripts(id)
+    register_strategies(id)
     return domain
 
 

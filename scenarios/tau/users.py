@@ -4,7 +4,8 @@
     verify      has each message judged before it is sent, and draws another one if it is refused
     reflect     is told why, and writes it anew
 
-The strategies are those of tau-bench's user simulators (arXiv 2406.12045). They can be stacked, `react` outermost:
+The strategies are those of tau-bench's user simulators (arXiv 2406.12045); on the command line they are
+`--seat user=MODEL@URL,strategy=react`. In Python they can be stacked, `react` outermost:
 `react(reflect(policy, judge))`.
 """
 
