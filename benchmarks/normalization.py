@@ -1,11 +1,14 @@
 """Does normalizing returns per agent matter? The same runs three ways, three seeds each.
 
-    python benchmarks/normalization.py [--seeds 3] [--updates-kuhn 100] [--updates-tictactoe 60] [--only kuhn]
+    python benchmarks/normalization.py [--seeds 3] [--updates-kuhn 100] [--updates-tictactoe 60] [--updates-desk 60]
+                                       [--only kuhn]
 
 Prints one JSON line, with one row for each game and normalization: "agent" is per-agent ReBN, "all" one
 normalization over both seats, "none" the returns as they are. For TicTacToe the figure is the score against
 random play (higher is better; 400 games a seat), for Kuhn poker the exploitability of the last policy and of
-the average policy (lower is better). A small table for people goes to standard error.
+the average policy (lower is better), for the help desk the success of user and assistant together on 200 tasks that
+were not trained on; there the user earns its fidelity, so that the two seats' returns differ in mean and spread, and
+it joins after a third of the updates. A small table for people goes to standard error.
 """
 
 from __future__ import annotations
@@ -48,15 +51,31 @@ def tictactoe(normalization: str, seed: int, updates: int) -> dict[str, float]:
     return {"score": total.score, "illegal_games": total.illegal / total.games}
 
 
+def desk(normalization: str, seed: int, updates: int) -> dict[str, float]:
+    from marl_gem.trainers.measure import measure
+    from marl_gem.trainers.self_play import SelfPlay
+
+    changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
+    changes += [f'phases=[{{start = {updates // 3}, seats = {{user = "user"}}}}]', "options.user_reward=fidelity"]
+    run = SelfPlay.start(parse(override(read("desk"), changes), "benchmark"))
+    for _ in run.warm_up():
+        pass
+    while run.updates < updates:
+        run.update()
+    measured, episodes = measure(run, 200, "final", [run.phase])
+    return {"success": measured["score"], "fidelity": fmean(one.returns["user"] for one in episodes)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--updates-kuhn", type=int, default=100)
     parser.add_argument("--updates-tictactoe", type=int, default=60)
+    parser.add_argument("--updates-desk", type=int, default=60)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", choices=["kuhn", "tictactoe"], help="only this game")
+    parser.add_argument("--only", choices=["kuhn", "tictactoe", "desk"], help="only this game")
     arguments = parser.parse_args()
-    games = {kuhn: arguments.updates_kuhn, tictactoe: arguments.updates_tictactoe}
+    games = {kuhn: arguments.updates_kuhn, tictactoe: arguments.updates_tictactoe, desk: arguments.updates_desk}
     games = {game: updates for game, updates in games.items() if arguments.only in (None, game.__name__)}
     with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
         futures = {

@@ -75,8 +75,8 @@ def test_one_episodes_calls_are_not_seen_in_another() -> None:
     for env in envs:
         env.reset(seed=0)
         env.step({"user": "Hello."})
-    envs[0].step({"assistant": write_call("cancel", {"name": "ann"})})
-    seen = [env.step({"assistant": write_call("look_up", {"name": "ann"})})[0]["assistant"][0]["text"] for env in envs]
+    envs[0].step({"assistant": write_call("cancel", {"name": "Ann"})})
+    seen = [env.step({"assistant": write_call("look_up", {"name": "Ann"})})[0]["assistant"][0]["text"] for env in envs]
     assert "cancelled" in seen[0] and "cancelled" not in seen[1]
 
 
@@ -87,9 +87,9 @@ def test_one_episodes_calls_are_not_seen_in_another() -> None:
     ("name", "arguments", "answer"),
     [
         ("look_up", {"name": "zoe"}, "Error: nobody of that name"),
-        ("cancel", {"name": ["ann"]}, "Error: unhashable type: 'list'"),
-        ("cancel", {"name": "ann"}, "cancelled"),
-        ("redirect", {"name": "ann", "to": "rome"}, "redirected"),
+        ("cancel", {"name": ["Ann"]}, "Error: unhashable type: 'list'"),
+        ("cancel", {"name": "Ann"}, "cancelled"),
+        ("redirect", {"name": "Ann", "to": "Rome"}, "redirected"),
     ],
 )
 def test_the_tools(name: str, arguments: dict[str, Any], answer: str) -> None:
@@ -119,23 +119,23 @@ def test_doing_nothing_does_not_get_far() -> None:
 
 def test_an_expert_reads_only_what_its_seat_is_shown() -> None:
     """The same answers whatever the infos say, and to whatever the other seat is."""
-    customer = DeskPolicy("expert").agent("user", Role("You are bob. You want your parcel to go to lima."), 0)
+    customer = DeskPolicy("expert").agent("user", Role("You are Bob. You want your parcel to go to Lima."), 0)
     clerk = DeskPolicy("expert").agent("assistant", Role(""), 0)
 
     def said(agent: Any, heard: Any) -> str:
         return asyncio.run(agent.act(heard, {})).text
 
-    assert "lima" in said(customer, "Hi! How can I help you today?")
-    assert "bob" in said(customer, WHO)
-    assert "lima" in said(customer, WHAT)
+    assert "Lima" in said(customer, "Hi! How can I help you today?")
+    assert "Bob" in said(customer, WHO)
+    assert "Lima" in said(customer, WHAT)
     assert said(customer, DONE) == said(customer, SORRY) == STOP
     assert said(clerk, "Good morning") == WHAT
-    assert said(clerk, "My parcel should go to lima.") == WHO
-    (call,) = read_calls(said(clerk, "It is bob.")).calls
-    assert call == ToolCall("look_up", {"name": "bob"})
+    assert said(clerk, "My parcel should go to Lima.") == WHO
+    (call,) = read_calls(said(clerk, "It is Bob.")).calls
+    assert call == ToolCall("look_up", {"name": "Bob"})
 
 
-@pytest.mark.parametrize("text", ["", "{", "bob", "cancel", "\ud800", "###STOP###", "<tool_call>{"])
+@pytest.mark.parametrize("text", ["", "{", "Bob", "cancel", "\ud800", "###STOP###", "<tool_call>{"])
 def test_no_text_makes_a_script_fail(text: str) -> None:
     for skill in ("expert", "novice"):
         for seat in ("user", "assistant"):

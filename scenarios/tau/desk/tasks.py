@@ -9,8 +9,8 @@ from marl_gem.scenarios.tau.domain import Task
 from marl_gem.seeding import derive_seed
 from marl_gem.types import ToolCall
 
-NAMES = ("ann", "bob", "cem", "dia", "eva", "fay")
-TOWNS = ("rome", "oslo", "lima", "cork")
+NAMES = ("Ann", "Bob", "Cem", "Dia", "Eva", "Fay")
+TOWNS = ("Rome", "Oslo", "Lima", "Cork")
 STATES = ("packed", "sent", "there")
 TOO_LATE = "too late"
 WISHES = ("cancel", "redirect", "where")
