@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from marl_gem.types import Ending, Episode, EpisodeError, Observation, Response, Turn
+from marl_gem.errors import ScenarioFault
+from marl_gem.types import Ending, Episode, EpisodeError, Observation, Response, Role, Turn
 
 
 class OpenEpisode:
@@ -22,10 +23,22 @@ class OpenEpisode:
         self.last: dict[str, OpenTurn] = {}
         """Each agent's newest turn."""
         self.error: EpisodeError | None = None
+        self.roles: dict[str, Role] = {}
+        """What each agent that was asked to act had been told before."""
         self._final_infos: dict[str, dict[str, Any]] = {}
         self._returns_at_end: dict[str, float] = {}
         self._terminated = False
         self._started = time.monotonic()
+
+    def seat(self, agent: str, role: Role) -> None:
+        """An agent is about to be asked for the first time, and was told this.
+
+        Raises:
+            ScenarioFault: it is no Role.
+        """
+        if not isinstance(role, Role):
+            raise ScenarioFault(f"role({agent!r}) gave {role!r}; it must give a Role")
+        self.roles[agent] = role
 
     def begin(self, observations: Mapping[str, Observation], responses: Mapping[str, Response]) -> None:
         """These agents act, upon what they observe."""
@@ -71,6 +84,7 @@ class OpenEpisode:
             returns=dict(returns),
             ending=ending,
             error=self.error,
+            roles=self.roles,
             final_infos=self._final_infos,
             seconds=round(time.monotonic() - self._started, 6),
             **facts,

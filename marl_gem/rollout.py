@@ -165,7 +165,7 @@ async def _play_out(env: MultiAgentEnv, job: Job, threads: _Threads, record: _Re
     while not env.done:
         for agent_id in observations:
             if agent_id not in agents:
-                agents[agent_id] = _take_seat(env, job, agent_id)
+                agents[agent_id] = _take_seat(env, job, record, agent_id)
         shown = {agent_id: infos[agent_id] if agent_id in infos else _info(env, agent_id) for agent_id in observations}
         responses = await _ask(agents, observations, shown)
         record.begin(observations, responses)
@@ -192,9 +192,10 @@ def _info(env: MultiAgentEnv, agent_id: str) -> dict[str, Any]:
     return {} if legal is None else {"legal_actions": list(legal)}
 
 
-def _take_seat(env: MultiAgentEnv, job: Job, agent_id: str) -> Agent:
+def _take_seat(env: MultiAgentEnv, job: Job, record: _Record, agent_id: str) -> Agent:
     try:
         role = env.role(agent_id)
+        record.seat(agent_id, role)
     except Exception as error:
         raise _Failure("env", error, agent_id) from error
     try:

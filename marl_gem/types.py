@@ -19,6 +19,7 @@ equal. Text may hold any Unicode, lone surrogates included.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, Literal, NoReturn, NotRequired, TypeAlias, TypedDict, TypeVar
 
 import msgspec
@@ -166,6 +167,9 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     something failed; `error` then tells what. `limit` names the one of `Limits` that cut it. `repeat` tells
     apart episodes that played the same seed again; `options` is what `reset` was given. `cost` is in US
     dollars, None if the price of any model's answer is unknown, or no model answered.
+
+    `roles` holds what the env told each agent before its first turn, for all that were asked to act. (A policy may
+    tell its model more; that stands in the tokens alone.) Records of older versions have none.
     """
 
     id: str
@@ -181,6 +185,7 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: str = ""
     repeat: int = 0
     options: dict[str, Any] = {}
+    roles: dict[str, Role] = {}
     final_infos: dict[str, dict[str, Any]] = {}
     seconds: float = 0.0
 
@@ -240,7 +245,10 @@ def _check_record(record: msgspec.Struct) -> None:
     """Refuse what would be written as something else: sets, bytes, dates, keys that are not text."""
     for name in record.__struct_fields__:
         field = getattr(record, name)
-        for part in field if isinstance(field, tuple) else (field,):
+        parts: Iterable[object] = field if isinstance(field, tuple) else (field,)
+        if isinstance(record, Episode) and name == "roles":  # the one dict that holds records
+            parts = (dict.fromkeys(field), *field.values())
+        for part in parts:
             if isinstance(part, msgspec.Struct):
                 _check_record(part)
             else:

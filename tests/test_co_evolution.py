@@ -143,16 +143,16 @@ class TestDemonstrations:
         tools = registry.make(DESK).domain.specs  # type: ignore[attr-defined]
         told = [one.roles["assistant"] for one in shown if "assistant" in one.roles]
         assert len(told) > 30 and all(role.tools == tools for role in told)
-        assert {one.episode.models["user"] for one in shown} == {"scripted:novice"}
+        assert {one.models["user"] for one in shown} == {"scripted:novice"}
 
     def test_turns_that_extend_one_another_are_read_at_once(self) -> None:
         run = SelfPlay.start(small())
         shown, llm = demonstrations.play(small()), run.trainees["assistant"].llm
         together = demonstrations.stretches(shown, ["assistant"], llm, view("chat"))
         apart = demonstrations.stretches(shown, ["assistant"], llm, view("latest"))
-        turns = [turn for one in shown for turn in one.episode.turns_of("assistant")]
+        turns = [turn for one in shown for turn in one.turns_of("assistant")]
         assert sum(map(len, together)) == sum(map(len, apart)) == len(apart) == len(turns)
-        assert len(together) == len([one for one in shown if one.episode.turns_of("assistant")])
+        assert len(together) == len([one for one in shown if one.turns_of("assistant")])
         assert len(merge(together)) <= len(together)
         said = [llm.tokenizer.decode(t.action_ids, skip_special_tokens=True) for own in together for t in own]
         assert sorted(said) == sorted(turn.response.text for turn in turns)
@@ -165,7 +165,7 @@ class TestDemonstrations:
         trainee = run.trainees["user"]
         (own,) = demonstrations.stretches([shown], ["user"], trainee.llm, view("chat"))
         seating = {**run.policies(run.phases[0]), "user": trainee.policy}
-        (played,) = collect(run.ground.make, [Job(shown.episode.seed, seating)])
+        (played,) = collect(run.ground.make, [Job(shown.seed, seating)])
         assert own[0].prompt_ids == played.turns[0].response.prompt_ids
 
     def test_words_are_tokens_with_what_stands_before_them(self) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import marl_gem
+from marl_gem import views
 from marl_gem.agents import RandomPolicy
 from marl_gem.cli.export import export
 from marl_gem.errors import MarlGemError, MissingPackage, RecordError
@@ -24,7 +25,7 @@ from marl_gem.export.chat import IMAGE, rows, write_chat
 from marl_gem.export.inspect_log import write_inspect
 from marl_gem.rollout import Job, collect
 from marl_gem.tools.calls import write_call
-from marl_gem.types import Episode, EpisodeError, Response, Turn, to_json
+from marl_gem.types import Episode, EpisodeError, Response, Role, ToolSpec, Turn, to_json
 from marl_gem.viewer.library import Library, Run
 
 needs_datasets = pytest.mark.skipif(
@@ -167,6 +168,64 @@ def test_tools_thoughts_and_pictures() -> None:
     assert row["images"] == [PICTURE] and row["messages"][1]["reasoning_content"] == "hm"
 
 
+LOOK = ToolSpec("look", "Look somewhere.", {"type": "object", "properties": {"at": {"type": "string"}}})
+WAIT = ToolSpec("wait")
+
+
+def test_a_row_begins_with_what_its_agent_was_told() -> None:
+    turns = [
+        Turn("a", "x", answer("A", [1, 2], [3]), reward=0.5),
+        Turn("b", "y", answer("B", [9], [8])),
+        Turn("a", "z", answer("C", [2, 4], [5])),  # the prompt was cut, so that a row of its own begins
+        Turn("c", "w", Response("D")),
+    ]
+    roles = {"a": Role("You are a \ud800.", (LOOK, WAIT)), "b": Role("You are b.")}
+    before, after = list(rows(episode(*turns))), list(rows(episode(*turns, roles=roles)))
+    system = {"role": "system", "content": "You are a ?.", "reasoning_content": "", "name": "", "train": False}
+    assert [row["messages"][0] for row in after[:2]] == [system, system]
+    assert after[2]["messages"][0]["content"] == "You are b."
+    assert [row["messages"][1:] for row in after[:3]] == [row["messages"] for row in before[:3]]
+    assert after[3] == before[3], "nobody knows what c was told"
+    for name in set(before[0]) - {"messages", "tools"}:
+        assert [row[name] for row in after] == [row[name] for row in before], "the tokens hold it already"
+    nothing = {"type": "object", "properties": {}}
+    assert json.loads(after[1]["tools"]) == [
+        {
+            "type": "function",
+            "function": {"name": "look", "description": "Look somewhere.", "parameters": LOOK.parameters},
+        },
+        {"type": "function", "function": {"name": "wait", "description": "", "parameters": nothing}},
+    ]
+    assert [row["tools"] for row in (*before, *after[2:])] == ["[]"] * 6
+
+
+def test_messages_and_tools_give_the_tokens_under_the_model_s_chat_template() -> None:
+    """So whoever trains on messages trains on what was read and sampled."""
+    pytest.importorskip("torch")
+    from marl_gem.llm.transformers import TransformersLLM
+    from marl_gem.trainers.tiny import CHAT_TEMPLATE, END, tiny_model, tiny_tokenizer
+
+    role = Role("Find the ball.", (LOOK,))
+    tokenizer = tiny_tokenizer(["Find the ball. Where is it? It is there."] * 3, tools=True)
+    tokenizer.chat_template = "{% if tools %}<|system|>{{ tools | tojson }}{% endif %}" + CHAT_TEMPLATE
+    llm = TransformersLLM(tiny_model(tokenizer, width=16, layers=1, heads=2), tokenizer)
+    said = [
+        "Where is it?",
+        [{"type": "tool_result", "name": "look", "text": "nothing"}, {"type": "text", "text": "Well?"}],
+    ]
+    history: list[views.Exchange] = []
+    for observation, text in zip(said, [write_call("look", {"at": "sky"}), "It is there."], strict=True):
+        prompt = llm.encode(views.chat(role, [*history, views.Exchange(observation, None)]), role.tools)
+        history.append(views.Exchange(observation, Response(text, prompt, llm.encode_answer(text))))
+    turns = [Turn("a", exchange.observation, exchange.response) for exchange in history if exchange.response]
+    (row,) = rows(episode(*turns, roles={"a": role}))
+    rendered = tokenizer.apply_chat_template(row["messages"], tools=json.loads(row["tools"]), tokenize=False)
+    assert rendered == tokenizer.decode(row["input_ids"])
+    assert rendered.startswith('<|system|>[{"type": "function"') and "<|system|>Find the ball.<|user|>" in rendered
+    trained = [token for token, mask in zip(row["input_ids"], row["loss_mask"], strict=True) if mask]
+    assert tokenizer.decode(trained) == f"{turns[0].response.text}{END}{turns[1].response.text}{END}"
+
+
 # The file
 
 
@@ -236,7 +295,9 @@ def test_datasets_loads_it_whatever_comes_first(tmp_path: Path, monkeypatch: pyt
 
     long = "x" * 1_500_000
     plain = [episode(Turn("a", long, Response("A")), id=f"plain {number}") for number in range(12)]
+    tools = [ToolSpec("look", "", {"type": "object", "properties": {"at": {"enum": ["sky", 3]}}}), WAIT]
     odd = [
+        episode(Turn("a", "?", Response("E")), id="with tools", roles={"a": Role("Look.", tuple(tools))}),
         episode(Turn("a", "half \ud800 a \x00", answer("\udfff", [1], [2], reasoning="hm")), id="with tokens"),
         episode(Turn("a", [{"type": "image", "url": PICTURE}], Response("C")), id="with a picture"),
         episode(Turn("a", [{"type": "tool_result", "name": "t", "text": "y"}], answer("D", [2**31], [3])), id="last"),
@@ -255,6 +316,10 @@ def test_datasets_loads_it_whatever_comes_first(tmp_path: Path, monkeypatch: pyt
         "name": "t",
         "train": False,
     }
+    told = [tool["function"] for tool in json.loads(by_id["with tools"]["tools"])]
+    nothing = {"type": "object", "properties": {}}
+    assert [tool["parameters"] for tool in told] == [tools[0].parameters, nothing], "no schema is filled up with others"
+    assert by_id["with tools"]["messages"][0]["role"] == "system" and by_id["last"]["tools"] == "[]"
     assert by_id["with a picture"]["images"] == [PICTURE] and by_id["plain 3"]["input_ids"] == []
     assert (
         by_id["with tokens"]["seed"] == str(2**63 + 1)
@@ -313,6 +378,23 @@ def test_inspect_reads_it_back(tmp_path: Path) -> None:
     assert by_id["bad:a"].error and "the server is gone" in by_id["bad:a"].error.message
     (mean_return, mean_outcome) = log.results.scores
     assert mean_return.metrics["mean"].value == 0.0 and mean_outcome.metrics["mean"].value == 0.5
+
+
+@needs_inspect
+def test_inspect_is_told_what_an_agent_was_told(tmp_path: Path) -> None:
+    from inspect_ai.log import read_eval_log
+
+    roles = {"a": Role("You \ud800 look.", (LOOK,)), "b": Role(tools=(LOOK,))}
+    turns = [Turn("a", "Well?", Response("Blue.")), Turn("b", "Well?", Response("Grey."))]
+    write_inspect(run_of(tmp_path / "run", episode(*turns, roles=roles)), tmp_path / "log.eval")
+    a, b = read_eval_log(str(tmp_path / "log.eval")).samples or []
+    assert [(message.role, message.text) for message in a.messages] == [
+        ("system", "You ? look."),
+        ("user", "Well?"),
+        ("assistant", "Blue."),
+    ]
+    assert a.input == "Well?", "the policy is the same for every sample; what is asked is not"
+    assert [message.role for message in b.messages] == ["user", "assistant"]
 
 
 @needs_inspect

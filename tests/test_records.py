@@ -61,6 +61,7 @@ episodes = st.builds(
     error=st.none() | errors,
     models=st.dictionaries(text, text, max_size=2),
     usage=usages,
+    roles=st.dictionaries(text, roles, max_size=2),
     final_infos=st.dictionaries(text, infos, max_size=2),
     seconds=numbers,
 )
@@ -97,7 +98,8 @@ def test_what_is_not_plain_data_is_refused_not_changed(info: dict[Any, Any], com
     turn = Turn("a", "o", Response("x"), info=info)
     episode = Episode("1", "s", 0, (turn,), {}, "terminated")
     final = Episode("1", "s", 0, (), {}, "terminated", final_infos={"a": info})
-    for record in (turn, episode, final, Turn("a", [info], Response("x"))):
+    told = Episode("1", "s", 0, (), {}, "terminated", roles={"a": Role(tools=(ToolSpec("t", parameters=info),))})
+    for record in (turn, episode, final, told, Turn("a", [info], Response("x"))):
         with pytest.raises(RecordError, match=f"not plain data.*{complaint}.*Put only"):
             to_json(record)
 
@@ -133,6 +135,24 @@ def test_an_unknown_ending_is_refused() -> None:
     line = to_json(Episode("1", "s", 0, (), {}, "truncated")).replace("truncated", "bored")
     with pytest.raises(RecordError, match=r"bored.*\$\.ending"):
         from_json(line, Episode)
+
+
+def test_roles_are_records_under_names() -> None:
+    episode = Episode(
+        "1", "s", 0, (TURN,), {}, "terminated", roles={"a": Role("Win.", (ToolSpec("look"),)), "b": Role()}
+    )
+    line = to_json(episode)
+    assert json.loads(line)["roles"] == {"a": {"instructions": "Win.", "tools": [{"name": "look"}]}, "b": {}}
+    with pytest.raises(RecordError, match=r"\$\.roles\[\.\.\.\]\.tools\[0\]"):
+        from_json(line.replace('"name"', '"nome"'), Episode)
+    with pytest.raises(RecordError, match="not plain data: the key 1"):
+        to_json(msgspec.structs.replace(episode, roles={1: Role()}))
+
+
+def test_what_was_written_before_there_were_roles_is_read() -> None:
+    line = '{"id":"1","scenario":"s","seed":0,"turns":[],"returns":{"a":1.0},"ending":"terminated"}'
+    assert from_json(line, Episode).roles == {}
+    assert to_json(from_json(line, Episode)) == line
 
 
 def test_what_a_later_version_adds_is_passed_over() -> None:

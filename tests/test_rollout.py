@@ -31,7 +31,7 @@ from marl_gem.evaluate import Tally, head_to_head, overall, tally, wilson
 from marl_gem.llm import Sampling
 from marl_gem.rollout import Job, collect, play, stream
 from marl_gem.seeding import derive_seed
-from marl_gem.types import EpisodeError, Limits
+from marl_gem.types import EpisodeError, Limits, from_json, to_json
 
 # The scenarios
 
@@ -193,6 +193,30 @@ def test_an_episode_in_full() -> None:
         None,
     )
     assert episode.seconds > 0
+
+
+def test_an_episode_keeps_what_its_agents_were_told() -> None:
+    (episode,) = collect(Count, [Job(7, ones)])
+    assert episode.roles == {"a": Role("You are a."), "b": Role("You are b.")}
+
+
+def test_who_is_never_asked_was_told_nothing() -> None:
+    (episode,) = collect(lambda: Told(({}, "b", "c"), ({}, "ac", "")), [Job(0, ones)])
+    assert set(episode.roles) == {"a", "c"} and set(episode.returns) == {"a", "b", "c"}
+    (cut,) = collect(Count, [Job(0, ones, limits=Limits(turns=1))])
+    assert set(cut.roles) == {"a"}
+    (failed,) = collect(Count, [Job(0, seats_of(a=ones, b=Fails(LLMError("too long"))))])
+    assert [turn.agent for turn in failed.turns] == ["a"]
+    assert failed.roles["b"] == Role("You are b."), "what it was asked with helps to see why it failed"
+
+
+def test_a_role_is_what_was_told_before_the_first_turn() -> None:
+    class Briefed(Count):
+        def role(self, agent: str) -> Role:
+            return Role(f"It is step {self.steps}.")
+
+    (episode,) = collect(Briefed, [Job(7, ones)])
+    assert episode.roles == {"a": Role("It is step 0."), "b": Role("It is step 1.")}
 
 
 def test_play_needs_no_stream() -> None:
@@ -508,6 +532,18 @@ def test_a_role_that_cannot_be_told_is_the_env_s_failure() -> None:
 
     (episode,) = collect(Speechless, [Job(0, ones)])
     assert episode.error == EpisodeError("env", "RuntimeError", "no words", "a")
+    assert (episode.roles, episode.turns) == ({}, ())
+
+
+def test_what_is_no_role_is_the_env_s_failure() -> None:
+    class Tells(Count):
+        def role(self, agent: str) -> Any:
+            return f"You are {agent}."
+
+    (episode,) = collect(Tells, [Job(0, ones)])
+    message = "role('a') gave 'You are a.'; it must give a Role"
+    assert episode.error == EpisodeError("env", "ScenarioFault", message, "a")
+    assert from_json(to_json(episode), Episode) == episode
 
 
 @pytest.mark.parametrize(

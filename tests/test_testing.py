@@ -309,7 +309,7 @@ class ShowsItsOwnParts(Rolls):
         self.parts.append({"type": "text", "text": "Again!"})
 
 
-@breaks("roles", "role\\('a'\\) is a str, not a Role")
+@breaks("roles", "role\\('a'\\) is a str, not a Role", "records")
 class TellsTextForARole(Rolls):
     def role(self, agent: str) -> Any:
         return "You roll dice."

@@ -33,7 +33,7 @@ from marl_gem.cli.view import view
 from marl_gem.errors import MarlGemError, RecordError
 from marl_gem.rollout import Job, collect
 from marl_gem.tools.calls import write_call
-from marl_gem.types import Episode, EpisodeError, Response, Turn, to_json
+from marl_gem.types import Episode, EpisodeError, Response, Role, ToolSpec, Turn, to_json
 from marl_gem.viewer.index import EpisodeFile
 from marl_gem.viewer.library import OPEN_RUNS, Library, Run
 from marl_gem.viewer.overview import overview
@@ -105,6 +105,16 @@ def episode(number: int = 0, **changes: Any) -> Episode:
         "final_infos": {"assistant": {"success": True, "final_observation": "Thank you, goodbye."}},
     }
     return Episode(**(fields | changes))
+
+
+POLICY = "\n".join(["You are a forecaster.", *(f"Rule {number}: be brief." for number in range(1, 40))])
+TOWN = {"type": "string", "description": "as on maps"}
+WEATHER = ToolSpec("weather", "Tells the weather.", {"type": "object", "properties": {"town": TOWN}})
+
+
+def told(number: int = 0, **changes: Any) -> Episode:
+    """The same conversation, and it is known what each was told."""
+    return episode(number, roles={"user": Role("You plan a walk."), "assistant": Role(POLICY, (WEATHER,))}, **changes)
 
 
 def failed(number: int = 0) -> Episode:
@@ -269,7 +279,7 @@ def test_any_text_can_be_listed_found_and_shown(told: list[tuple[str, int]]) -> 
 
 def test_search_finds_what_was_seen_said_and_thought_and_nothing_else(tmp_path: Path) -> None:
     odd = episode(1, turns=(Turn("user", "\ud800 STRAßE", Response("half \udc00 a character")),), final_infos={})
-    run = opened(write_run(tmp_path, [episode(0), odd], [failed(2)]))
+    run = opened(write_run(tmp_path, [told(0), odd], [failed(2)]))
     both, first, second, owed = ["1", "2", "e1"], ["1"], ["2"], ["e1"]
     for text, found in {
         "sunny": first,
@@ -284,6 +294,7 @@ def test_search_finds_what_was_seen_said_and_thought_and_nothing_else(tmp_path: 
         "half": second,
         "503": owed,
         "talk-": both,
+        "forecaster": [],
         "observation": [],
         "token_ids": [],
         "no such words": [],
@@ -461,6 +472,20 @@ def test_one_agents_view_shows_nothing_of_the_others() -> None:
     assert whole.turns[1].notes == ["30 + 12 tokens", "1.50 s", "$0.0020", "asked 3 times"]
 
 
+def test_what_an_agent_was_told_is_shown_to_it_and_the_whole_table() -> None:
+    whole = transcript(told()).told
+    assert [(one.agent, [(part.kind, part.name) for part in one.parts]) for one in whole] == [
+        ("user", [("text", "")]),
+        ("assistant", [("text", ""), ("tool", "weather")]),
+    ]
+    assert whole[1].parts[0].text == POLICY
+    description, _, schema = whole[1].parts[1].text.partition("\n")
+    assert description == "Tells the weather." and json.loads(schema) == WEATHER.parameters
+    own = transcript(told(), "user")
+    assert [one.agent for one in own.told] == ["user"] and "forecaster" not in str(own)
+    assert transcript(episode()).told == transcript(episode(0, roles={"user": Role()})).told == []
+
+
 def test_parts_that_nobody_knows_are_shown_as_they_are() -> None:
     odd = [{"type": "sound", "url": 3}, {"type": "text"}, {"type": "image", "url": None}, {}]
     shown = transcript(episode(0, turns=(Turn("a", odd, Response("?")),), final_infos={"a": {"final_observation": 7}}))
@@ -520,6 +545,15 @@ def test_the_api_tells_what_the_page_needs(tmp_path: Path, serve: Callable[[Path
         "logprobs": [-0.1, -2.5],
         "prompt": [1, 2, 3],
     }
+
+
+def test_the_api_tells_what_agents_were_told(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    server = serve(write_run(tmp_path / "run", [told(), episode()]))
+    user, assistant = answer(server, "episode?run=run&key=1")["told"]
+    assert user == {"agent": "user", "parts": [{"kind": "text", "text": "You plan a walk."}]}
+    assert [part["kind"] for part in assistant["parts"]] == ["text", "tool"]
+    assert assistant["parts"][1]["name"] == "weather"
+    assert answer(server, "episode?run=run&key=2")["told"] == []
 
 
 def test_twins_are_of_the_same_task(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
@@ -729,6 +763,21 @@ def test_a_transcript_on_a_pipe(tmp_path: Path) -> None:
         run_view(folder, "--text", "--episode", "x")
 
 
+def test_on_a_pipe_a_role_is_told_in_short_or_to_its_agent_in_full(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, [told(0), episode(1)])
+    _, whole = run_view(folder, "--text", "--episode", "1")
+    assert "--- user was told before its first turn\n    You plan a walk.\n\n" in whole
+    short = "You are a forecaster. Rule 1: be brief. Rule 2"
+    assert f"    {short}" in whole and f"... ({len(POLICY):,} characters)\n" in whole and "Rule 39" not in whole
+    assert "    tools: weather\n    (all of it: --agent assistant)\n" in whole and "Tells the weather" not in whole
+    assert whole.index("was told") < whole.index("--- 1 user")
+    _, own = run_view(folder, "--text", "--episode", "1", "--agent", "assistant")
+    assert POLICY.replace("\n", "\n    ") in own and '"town": {' in own and "tool weather: Tells the weather." in own
+    assert "plan a walk" not in own and "--agent" not in own
+    _, old = run_view(folder, "--text", "--episode", "2")
+    assert "told" not in old
+
+
 def test_several_runs_in_a_terminal(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [episode(0)])
     write_run(tmp_path / "b", [episode(0)], [failed(1)])
@@ -767,7 +816,10 @@ def test_nothing_in_a_run_can_steer_a_terminal(tmp_path: Path, terminal: bool) -
             info={"illegal": HOSTILE},
         ),
     )
-    hostile = episode(0, id=HOSTILE, turns=turns, models={HOSTILE: HOSTILE}, returns={HOSTILE: 1.0}, limit=HOSTILE)
+    roles = {HOSTILE: Role(HOSTILE, (ToolSpec(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),))}
+    hostile = episode(
+        0, id=HOSTILE, turns=turns, models={HOSTILE: HOSTILE}, returns={HOSTILE: 1.0}, limit=HOSTILE, roles=roles
+    )
     library = Library(write_run(tmp_path / "\x1b[2Jrun", [hostile, episode(1, id="[bold]markup[/bold]")]))
     run = library.open(next(iter(library.runs())))
     with (tmp_path / "printed").open("w+", encoding="utf-8") as file:
@@ -775,6 +827,7 @@ def test_nothing_in_a_run_can_steer_a_terminal(tmp_path: Path, terminal: bool) -
         show_runs(out, library)
         show_episodes(out, run, run.entries())
         show_transcript(out, run, run.entries()[0])
+        show_transcript(out, run, run.entries()[0], HOSTILE)
         file.seek(0)
         printed = file.read()
     assert "[U+001B]" in printed and "<script>" in printed and "[bold]markup" in printed
@@ -986,6 +1039,29 @@ def test_a_transcript_as_the_table_sees_it_and_as_one_agent_did(tmp_path: Path, 
     assert "You want to know" in tab.inner_text(".turns")
 
 
+def test_what_agents_were_told_is_folded_until_it_is_asked_for(tmp_path: Path, show: Callable[..., Page]) -> None:
+    page = show(write_run(tmp_path / "run", [told(0), episode(1)]))
+    tab = page.go("#/episode?run=run&key=1")
+    tab.wait_for_selector(".turn >> nth=2")
+    beginning = tab.locator(".told")
+    assert beginning.count() == 2 and "was told" in beginning.nth(0).inner_text()
+    assert tab.locator(".turns > li").nth(0).get_attribute("class").startswith("told")
+    assert not tab.is_visible("text=Rule 39") and not tab.is_visible("text=Tells the weather.")
+    tab.click(".told >> nth=1 >> summary >> nth=0")
+    assert tab.is_visible("text=Rule 39: be brief.") and not tab.is_visible("text=as on maps")
+    tab.click(".told .fold.tool summary")
+    assert tab.is_visible("text=as on maps")
+    tab.click(".views button >> text=user")
+    tab.wait_for_selector(".views button[aria-pressed=true] >> text=user")
+    assert tab.locator(".told").count() == 1 and "forecaster" not in tab.inner_text("main")
+    page.press("e")
+    assert tab.is_visible(".told .text") and tab.inner_text(".told .text") == "You plan a walk."
+    tab = page.go("#/episode?run=run&key=2")
+    tab.reload()
+    tab.wait_for_selector(".turn >> nth=2")
+    assert tab.locator(".told").count() == 0
+
+
 def test_pictures_are_shown_if_they_hold_themselves(tmp_path: Path, show: Callable[..., Page]) -> None:
     urls = [
         png(),
@@ -1024,6 +1100,7 @@ def test_a_hostile_run_is_text_and_nothing_else(tmp_path: Path, show: Callable[.
         limit=HOSTILE,
         final_infos={HOSTILE: {"final_observation": HOSTILE, HOSTILE: HOSTILE}},
         options={HOSTILE: HOSTILE},
+        roles={HOSTILE: Role(HOSTILE, (ToolSpec(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),))},
     )
     owed = msgspec.structs.replace(hostile, id="")
     folder = write_run(tmp_path / "<b>&\"'", [hostile, hostile], [owed], scenario=HOSTILE)

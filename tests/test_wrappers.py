@@ -971,6 +971,7 @@ def test_what_is_recorded_is_what_a_rollout_gives(make: Callable[[], MultiAgentE
     found = recorded(tmp_path / "games.jsonl")
     assert [*map(unlike_a_rollout, found)] == [*map(unlike_a_rollout, episodes)]
     assert [episode.id for episode in found] == [f"{seed}-{seed}" for seed in range(8)]
+    assert all(episode.roles.keys() == {turn.agent for turn in episode.turns} for episode in found)
     assert all(from_json(to_json(episode), Episode) == episode for episode in found)
 
 
@@ -1023,6 +1024,44 @@ def test_what_is_refused_is_not_recorded(tmp_path: Path) -> None:
         say(env, "3")
     (episode,) = recorded(tmp_path / "episodes.jsonl")
     assert len(episode.turns) == 2 and not episode.error
+
+
+def test_what_agents_were_told_before_their_first_turns_is_recorded(tmp_path: Path) -> None:
+    class Briefed(Inn):
+        def role(self, agent: str) -> Role:
+            return Role(f"{agent} comes in step {self.steps}.")
+
+    env = ShowHistory(RecordEpisodes(TimeLimit(Briefed(), 4), tmp_path))
+    env.reset(seed=1)
+    say(env, "banish bob")
+    with pytest.raises(InvalidAction):
+        env.step({"cat": 3})  # type: ignore[dict-item]
+    say(env, "invite dan")
+    env.close()
+    (episode,) = recorded(tmp_path / "episodes.jsonl")
+    assert episode.roles == {"ann": Role("ann comes in step 0."), "cat": Role("cat comes in step 1.")}
+
+
+@pytest.mark.parametrize("wrong", [RuntimeError("no words"), "You are a guest."], ids=repr)
+def test_a_role_that_cannot_be_told_ends_the_episode(tmp_path: Path, wrong: Any) -> None:
+    class Speechless(Inn):
+        def role(self, agent: str) -> Any:
+            if agent == "ann":
+                return super().role(agent)
+            if isinstance(wrong, Exception):
+                raise wrong
+            return wrong
+
+    env = RecordEpisodes(Speechless(), tmp_path)
+    env.reset(seed=1)
+    say(env, "3")
+    with pytest.raises(ScenarioFault, match=r"no words|gave 'You are a guest.'"):
+        say(env, "4")
+    with pytest.raises(EpisodeOver, match="not reset after a failure"):
+        say(env, "4")
+    (episode,) = recorded(tmp_path / "episodes.jsonl")
+    assert episode.error and (episode.error.origin, episode.error.type) == ("env", "ScenarioFault")
+    assert [turn.response.text for turn in episode.turns] == ["3", "4"] and set(episode.roles) == {"ann"}
 
 
 def test_what_a_view_further_outside_shows_is_not_recorded(tmp_path: Path) -> None:

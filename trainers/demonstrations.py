@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
 
-from marl_gem.agents import Agent, Policy
 from marl_gem.errors import MarlGemError
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.rollout import Job, collect
@@ -13,41 +11,28 @@ from marl_gem.seeding import derive_seed
 from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.seating import training_ground
 from marl_gem.trainers.transitions import Trajectory, Transition
-from marl_gem.types import Episode, Role
+from marl_gem.types import Episode
 from marl_gem.views import Exchange, View
 
 
-class Demonstration(NamedTuple):
-    """An episode, and what each of its agents was told before its first turn."""
-
-    episode: Episode
-    roles: dict[str, Role]
-
-
-def play(config: TrainConfig) -> list[Demonstration]:
+def play(config: TrainConfig) -> Sequence[Episode]:
     """As many demonstrations as the configuration asks for."""
     ground = training_ground(config)
     seating = {agent: ground.fixed(config.imitation.seats.get(agent, "random")) for agent in ground.agents}
-    noted = [{agent: _Noting(policy) for agent, policy in seating.items()} for _ in range(config.imitation.games)]
-    jobs = [Job(derive_seed(config.seed, "random game", game), dict(own)) for game, own in enumerate(noted)]
-    episodes = check_played(collect(ground.make, jobs))
-    return [
-        Demonstration(episode, {agent: policy.role for agent, policy in own.items() if policy.role is not None})
-        for episode, own in zip(episodes, noted, strict=True)
-    ]
+    jobs = [Job(derive_seed(config.seed, "random game", game), seating) for game in range(config.imitation.games)]
+    return check_played(collect(ground.make, jobs))
 
 
-def texts(demonstrations: Iterable[Demonstration]) -> list[str]:
+def texts(demonstrations: Sequence[Episode]) -> list[str]:
     """What a tokenizer for these should know: instructions (each once), observations and answers."""
-    demonstrations = list(demonstrations)
     told = dict.fromkeys(role.instructions for one in demonstrations for role in one.roles.values())
-    turns = [turn for one in demonstrations for turn in one.episode.turns]
+    turns = [turn for one in demonstrations for turn in one.turns]
     spoken = [text for turn in turns for text in (*_shown(turn.observation), turn.response.text)]
     return [*told, *spoken]
 
 
 def stretches(
-    demonstrations: Iterable[Demonstration], agents: Collection[str], llm: TransformersLLM, view: View
+    demonstrations: Iterable[Episode], agents: Collection[str], llm: TransformersLLM, view: View
 ) -> list[Trajectory]:
     """The turns of these agents as transitions that are worth imitating: advantage 1.
 
@@ -58,15 +43,15 @@ def stretches(
         view: what the model will be shown.
     """
     found: list[Trajectory] = []
-    for episode, roles in demonstrations:
+    for episode in demonstrations:
         histories: dict[str, list[Exchange]] = {}
         newest: dict[str, Trajectory] = {}
         for turn in episode.turns:
             agent = turn.agent
             if agent not in agents:
                 continue
-            history = histories.setdefault(agent, [])
-            prompt = llm.encode(view(roles[agent], [*history, Exchange(turn.observation, None)]), roles[agent].tools)
+            role, history = episode.roles[agent], histories.setdefault(agent, [])
+            prompt = llm.encode(view(role, [*history, Exchange(turn.observation, None)]), role.tools)
             history.append(Exchange(turn.observation, turn.response))
             if agent not in newest or not _extends(prompt, newest[agent][-1]):
                 newest[agent] = []
@@ -105,19 +90,6 @@ def _worth_imitating(scenario: str, agent: str, prompt: tuple[int, ...], answer:
         value=0.0,
         advantage=1.0,
     )
-
-
-class _Noting:
-    """Another policy, in one seat of one episode, whose role is noted."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.name = policy.name
-        self.role: Role | None = None
-        self._policy = policy
-
-    def agent(self, agent_id: str, role: Role, seed: int) -> Agent:
-        self.role = role
-        return self._policy.agent(agent_id, role, seed)
 
 
 def _shown(observation: object) -> list[str]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -26,7 +26,7 @@ from marl_gem.agents import Policy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.config import TrainConfig
-from marl_gem.trainers.demonstrations import Demonstration, check_played, play, stretches, texts
+from marl_gem.trainers.demonstrations import check_played, play, stretches, texts
 from marl_gem.trainers.imitation import imitate
 from marl_gem.trainers.seating import ONE, Ground, Phase, learners, phases, training_ground
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
@@ -55,7 +55,7 @@ class SelfPlay:
         trainees: Mapping[str, Trainee],
         *,
         updates: int = 0,
-        demonstrations: list[Demonstration] | None = None,
+        demonstrations: Sequence[Episode] | None = None,
     ) -> None:
         self.config = config
         self.trainees = dict(trainees)

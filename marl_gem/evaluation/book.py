@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -171,5 +172,6 @@ def _line(episode: Episode) -> tuple[Episode, str]:
         return episode, to_json(episode) + "\n"
     except RecordError as error:
         fault = EpisodeError("env", type(error).__name__, str(error))
-        bare = msgspec.structs.replace(episode, turns=(), returns={}, final_infos={}, ending="error", error=fault)
+        gone: dict[str, Any] = {"turns": (), "returns": {}, "final_infos": {}, "roles": {}}
+        bare = msgspec.structs.replace(episode, **gone, ending="error", error=fault)
         return bare, to_json(bare) + "\n"

@@ -7,16 +7,22 @@ A row is what one agent read and wrote in one episode:
     return                                  the sum of the agent's rewards
     turns, rewards                          the turns of the episode that this row holds, from 1, and their rewards
     messages                                role, content, reasoning_content, name, train
+    tools                                   the agent's tools, as a JSON text: a list of
+                                            {"type": "function", "function": {name, description, parameters}}
     images                                  what <image> stands for in the contents, in order
     input_ids, loss_mask, logprobs          the same length: tokens, 1 for those that the agent sampled in this
                                             row, and the log-probability these had (0 for all others)
 
 Turns whose prompts extend one another share a row, so that a token that was sampled once is trained once; where
 the prompt was cut or changed a new row begins. `train` marks the answers that are this row's, in the same way.
-What an agent was told before its first turn, its role, is not in the records; in the tokens it is.
+The messages begin with what the env told the agent before its first turn: its role's instructions, as the system
+message. They tell the whole conversation, whatever view of it the model had; the tokens are what it read. Records of
+older versions hold no roles; their rows have neither system message nor tools.
 
 Every row has all columns, with values of one type. Where nothing is known a list is empty; the first rows are
-chosen so that they show each list filled if any row does, because `datasets` takes the types from them.
+chosen so that they show each list filled if any row does, because `datasets` takes the types from them. Tools are
+text because Arrow would fill every schema up with the keys of all others; TRL reads this form:
+https://github.com/huggingface/trl/pull/5118
 """
 
 from __future__ import annotations
@@ -31,6 +37,7 @@ from typing import Any
 
 from marl_gem import views
 from marl_gem.export.whole import whole
+from marl_gem.llm.wire import function_schema
 from marl_gem.types import Episode, Observation, Role, Turn
 from marl_gem.viewer.library import Run
 
@@ -93,9 +100,10 @@ def rows(episode: Episode, outcomes: Mapping[str, str] | None = None) -> Iterato
     if episode.error:
         return
     for agent in dict.fromkeys(turn.agent for turn in episode.turns):
+        role = episode.roles.get(agent, Role())
         turns = [(number, turn) for number, turn in enumerate(episode.turns, 1) if turn.agent == agent]
         for sequence in _sequences(turns):
-            messages, images = _messages(turns, sequence)
+            messages, images = _messages(role, turns, sequence)
             yield _clean(
                 {
                     "episode": episode.id,
@@ -111,6 +119,7 @@ def rows(episode: Episode, outcomes: Mapping[str, str] | None = None) -> Iterato
                     "turns": sequence.turns,
                     "rewards": [float(turn.reward) for number, turn in turns if number in sequence.turns],
                     "messages": messages,
+                    "tools": json.dumps([function_schema(tool) for tool in role.tools], ensure_ascii=False),
                     "images": images,
                     "input_ids": sequence.ids,
                     "loss_mask": sequence.mask,
@@ -150,13 +159,13 @@ def _sequences(turns: Sequence[tuple[int, Turn]]) -> list[_Sequence]:
     return found
 
 
-def _messages(turns: Sequence[tuple[int, Turn]], sequence: _Sequence) -> tuple[list[Row], list[str]]:
+def _messages(role: Role, turns: Sequence[tuple[int, Turn]], sequence: _Sequence) -> tuple[list[Row], list[str]]:
     """The conversation up to the sequence's end, as the chat view tells it, and the pictures in it."""
     seen = [(number, turn) for number, turn in turns if number <= sequence.turns[-1]]
     answers = iter(seen)
     messages: list[Row] = []
     images: list[str] = []
-    for message in views.chat(Role(), [views.Exchange(turn.observation, turn.response) for _, turn in seen]):
+    for message in views.chat(role, [views.Exchange(turn.observation, turn.response) for _, turn in seen]):
         if message["role"] == "assistant":
             number, turn = next(answers)
             content, _ = _text(message["content"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import marl_gem
 from marl_gem.errors import MissingPackage
 from marl_gem.export.whole import whole
-from marl_gem.types import Episode, Turn
+from marl_gem.types import Episode, Role, Turn
 from marl_gem.viewer.index import Entry
 from marl_gem.viewer.library import Run
 from marl_gem.viewer.transcript import Part, parts_of, parts_said
@@ -104,7 +104,7 @@ def _samples(entry: Entry, episode: Episode, agent: str, won: bool) -> Iterator[
         if agent not in ("", name) or (won and outcome != "won"):
             continue
         turns = episode.turns_of(name)
-        model, messages = _clean(episode.models.get(name, "none")), list(_conversation(turns))
+        model, conversation = _clean(episode.models.get(name, "none")), list(_conversation(turns))
         read, wrote = (
             sum(turn.response.usage.get(kind, 0) for turn in turns) for kind in ("prompt_tokens", "completion_tokens")
         )
@@ -115,10 +115,10 @@ def _samples(entry: Entry, episode: Episode, agent: str, won: bool) -> Iterator[
         yield EvalSample(
             id=_clean(f"{episode.id}:{name}"),
             epoch=episode.repeat + 1,
-            input=messages[0].text,
+            input=conversation[0].text,
             target="",
-            messages=messages,
-            output=ModelOutput.from_content(model, messages[-1].text),
+            messages=[*_system(episode, name), *conversation],
+            output=ModelOutput.from_content(model, conversation[-1].text),
             scores=scores,
             model_usage={model: ModelUsage(input_tokens=read, output_tokens=wrote, total_tokens=read + wrote)},
             total_time=episode.seconds,
@@ -131,6 +131,14 @@ def _samples(entry: Entry, episode: Episode, agent: str, won: bool) -> Iterator[
                 "rewards": [turn.reward for turn in turns],
             },
         )
+
+
+def _system(episode: Episode, agent: str) -> list[ChatMessage]:
+    """What the agent was told before its first turn, if that is known."""
+    from inspect_ai.model import ChatMessageSystem
+
+    told = episode.roles.get(agent, Role()).instructions
+    return [ChatMessageSystem(content=_clean(told))] if told else []
 
 
 def _conversation(turns: Sequence[Turn]) -> Iterator[ChatMessage]:

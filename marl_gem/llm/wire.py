@@ -61,7 +61,7 @@ def write_request(
     if sampling.stop:
         body["stop"] = list(sampling.stop)
     if tools:
-        body["tools"] = [_write_tool(tool) for tool in tools]
+        body["tools"] = [function_schema(tool) for tool in tools]
         if "tool_choice" in refused:
             body["tool_choice"] = "none"
     if tokens:
@@ -153,7 +153,8 @@ def _write_call(id: str, call: ToolCall) -> dict[str, Any]:
     return {"id": id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _write_tool(tool: ToolSpec) -> dict[str, Any]:
+def function_schema(tool: ToolSpec) -> dict[str, Any]:
+    """A tool as chat APIs and templates take it; some insist on a schema also where there is nothing to give."""
     parameters = tool.parameters or {"type": "object", "properties": {}}
     return {
         "type": "function",

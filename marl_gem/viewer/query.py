@@ -129,7 +129,7 @@ class _FinalInfo(msgspec.Struct, gc=False):
 
 
 class _Texts(msgspec.Struct, gc=False):
-    """The parts of an episode that people read."""
+    """What was seen, said and thought in an episode; not its roles, which mostly are the same in all of them."""
 
     id: str = ""
     turns: list[_Turn] = []

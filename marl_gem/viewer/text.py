@@ -20,12 +20,12 @@ from marl_gem.types import Episode
 from marl_gem.viewer.index import Entry, Summary
 from marl_gem.viewer.library import Library, Run
 from marl_gem.viewer.overview import Overview, overview
-from marl_gem.viewer.transcript import Final, Part, Shown, transcript
+from marl_gem.viewer.transcript import Final, Part, Shown, Told, transcript
 
 COLOURS = ("blue", "dark_orange3", "dark_cyan", "magenta", "yellow4", "medium_purple3", "red3", "steel_blue")
 
 SHORT = 200
-"""Up to how many characters the arguments of a call stand in one line."""
+"""How many characters of a call's arguments, or of instructions, stand in one line."""
 
 _HIDDEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
 
@@ -69,6 +69,8 @@ def show_episodes(out: Console, run: Run, entries: Sequence[Entry], most: int | 
 def show_transcript(out: Console, run: Run, entry: Entry, agent: str = "") -> None:
     """One episode, as the whole table sees it or as one agent does.
 
+    What agents were told before their first turns, which may be pages, is told in a few lines to the whole table.
+
     Raises:
         RecordError: there is no such agent in it, or the line is no episode.
     """
@@ -82,6 +84,8 @@ def show_transcript(out: Console, run: Run, entry: Entry, agent: str = "") -> No
     shown = transcript(episode, agent)
     for line in _facts(entry, episode, styles):
         _print(out, line)
+    for told in shown.told:
+        _show_told(out, told, styles.get(told.agent, "bold"), in_full=bool(agent))
     for turn in shown.turns:
         _show_turn(out, turn, styles[turn.agent])
     for final in shown.finals:
@@ -150,6 +154,25 @@ def _facts(entry: Entry, episode: Episode, styles: dict[str, str]) -> Iterator[T
         yield Text(visible(f"{where}: {episode.error.message}"), "red")
 
 
+def _show_told(out: Console, told: Told, style: str, *, in_full: bool) -> None:
+    _rule(out, Text.assemble((visible(told.agent), style), " was told before its first turn"))
+    for part in told.parts if in_full else _in_short(told):
+        _print(out, _part(part, "dim"), indent=4)
+
+
+def _in_short(told: Told) -> Iterator[Part]:
+    """The beginning of the instructions, the names of the tools, and how to see the rest."""
+    instructions = "\n".join(part.text for part in told.parts if part.kind == "text")
+    tools = [part.name for part in told.parts if part.kind == "tool"]
+    line = " ".join(instructions.split())
+    if line:
+        yield Part("text", line if len(line) <= SHORT else f"{line[:SHORT]}... ({len(instructions):,} characters)")
+    if tools:
+        yield Part("text", f"tools: {', '.join(tools)}")
+    if tools or len(line) > SHORT:
+        yield Part("text", f"(all of it: --agent {told.agent})")
+
+
 def _show_turn(out: Console, turn: Shown, style: str) -> None:
     reward = f"  {turn.reward:+g}" if turn.reward else ""
     title = Text.assemble(
@@ -183,6 +206,8 @@ def _part(part: Part, style: str) -> Text:
             return Text.assemble("-> ", (visible(part.name), "bold"), visible(f" {arguments}"))
         case "broken call":
             return Text(visible(f"-> a broken call, {part.name}: {part.text}"), "red")
+        case "tool":
+            return Text.assemble("tool ", (visible(part.name), "bold"), (visible(f": {part.text}"), style))
         case "result":
             return Text.assemble("<- ", (visible(part.name or "tool"), "bold"), (visible(f" {part.text}"), style))
         case "image":

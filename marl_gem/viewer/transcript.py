@@ -12,21 +12,28 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from marl_gem.tools.calls import CLOSE, OPEN, BrokenCall, read_calls
-from marl_gem.types import Episode, Observation, Response, Turn
+from marl_gem.types import Episode, Observation, Response, Role, ToolSpec, Turn
 
-Kind: TypeAlias = Literal["text", "reasoning", "call", "broken call", "result", "image", "other"]
+Kind: TypeAlias = Literal["text", "reasoning", "call", "broken call", "result", "image", "tool", "other"]
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A piece of an observation or a response.
+    """A piece of a role, an observation or a response.
 
-    `name` is the tool's for a call and its result, what is wrong for a broken call, and the type for other
-    content parts. `text` is what is said, the arguments of a call, or the URL of an image.
+    `name` is the tool's for a tool, a call and its result, what is wrong for a broken call, and the type for other
+    content parts. `text` is what is said, what a tool does and takes, the arguments of a call, or the URL of an image.
     """
 
     kind: Kind
     text: str
     name: str = ""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What an agent was told before its first turn: its instructions, then its tools."""
+
+    agent: str
+    parts: list[Part]
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -57,14 +64,17 @@ class Final(msgspec.Struct, frozen=True):
 
 
 class Transcript(msgspec.Struct, frozen=True):
-    """All turns of an episode, or one agent's, and what everybody was told at the end."""
+    """All turns of an episode, or one agent's, and what everybody was told in the beginning and at the end."""
 
+    told: list[Told]
     turns: list[Shown]
     finals: list[Final]
 
 
 def transcript(episode: Episode, agent: str = "") -> Transcript:
     """The episode as the whole table sees it, or as one agent does: what that one was shown, and what it did."""
+    roles = {name: role for name, role in episode.roles.items() if agent in ("", name)}
+    told = [Told(name, parts) for name, role in roles.items() if (parts := parts_told(role))]
     totals: dict[str, float] = {}
     turns = []
     for number, turn in enumerate(episode.turns, 1):
@@ -72,7 +82,13 @@ def transcript(episode: Episode, agent: str = "") -> Transcript:
         if agent in ("", turn.agent):
             turns.append(_shown(number, turn, totals[turn.agent]))
     finals = [_final(name, info) for name, info in episode.final_infos.items() if agent in ("", name)]
-    return Transcript(turns, finals)
+    return Transcript(told, turns, finals)
+
+
+def parts_told(role: Role) -> list[Part]:
+    """The parts of a role; none of one that tells nothing."""
+    instructions = [Part("text", role.instructions)] if role.instructions else []
+    return [*instructions, *[Part("tool", _usage(tool), tool.name) for tool in role.tools]]
 
 
 def parts_of(observation: Observation) -> list[Part]:
@@ -143,6 +159,11 @@ def _part(part: Mapping[str, Any]) -> Part:
         case {"type": "tool_result", "text": str(text)}:
             return Part("result", text, str(part.get("name", "")))
     return Part("other", pretty(part), str(part.get("type", "")))
+
+
+def _usage(tool: ToolSpec) -> str:
+    """What a tool does, and the schema of what it takes."""
+    return "\n".join([*[tool.description] * bool(tool.description), pretty(tool.parameters)])
 
 
 def _call(call: Any) -> Part:

@@ -22,14 +22,15 @@ class RecordEpisodes(Wrapper):
     breaks off is written as "truncated" if anybody has acted, one that failed as "error". What stands in the
     file stays there. Several recorders may write to one file. A fork records nothing: it tries something out.
 
-    Observations, rewards and infos are recorded as they are where the wrapper stands. Actions are recorded as
+    Roles, observations, rewards and infos are recorded as they are where the wrapper stands. Actions are recorded as
     they were given here. `Episode.id` is the seed and the number of the episode, counted from 0.
 
     Args:
         path: a file whose name ends in `.jsonl`, or a folder, in which it is `episodes.jsonl`. Folders are made.
 
     Raises:
-        RecordError: the file cannot be written to. Later also, at an episode's end: an info is no plain data.
+        RecordError: the file cannot be written to. Later also, at an episode's end: an info or a tool's schema is
+            no plain data.
     """
 
     settles = frozenset({"observations", "actions", "rewards", "ending"})
@@ -62,6 +63,9 @@ class RecordEpisodes(Wrapper):
     def step(self, actions: Mapping[str, str]) -> Step:
         episode = self._open
         try:
+            if episode:
+                self.check_actions(actions)  # what is refused seats nobody
+                self._seat(episode)
             step = super().step(actions)
         except (InvalidAction, EpisodeOver):
             raise  # nothing has changed
@@ -89,6 +93,15 @@ class RecordEpisodes(Wrapper):
             self._finish(self.returns if self._open else {})
         finally:
             super().close()
+
+    def _seat(self, episode: OpenEpisode) -> None:
+        """Note what those are told who act for the first time."""
+        try:
+            for agent in self.acting:
+                if agent not in episode.roles:
+                    episode.seat(agent, self.role(agent))
+        except Exception as error:
+            self._fault("role", error)
 
     def _finish(self, returns: Mapping[str, float], over: bool = False) -> None:
         episode, self._open = self._open, None

@@ -5,7 +5,7 @@ import { rewardChart } from "./chart.js";
 import { h, refill } from "./dom.js";
 import { brief, bytes, count, duration, money, signed } from "./format.js";
 import { badge, colour, result } from "./marks.js";
-import { content } from "./parts.js";
+import { content, fold, preview } from "./parts.js";
 import { ending } from "./table.js";
 
 const AT_ONCE = 100; // turns that are made before the page is shown; the others follow
@@ -56,6 +56,7 @@ export function episodePane(episode, { agent = "", chose, went, parting, signal 
     if (next) select(next.number);
   }
 
+  list.append(...theBeginning(episode, agents, agent));
   add(0, AT_ONCE);
   if (turns.length > AT_ONCE) setTimeout(addAll);
   else addAll();
@@ -161,6 +162,27 @@ function views(agents, agent, chose) {
     button("", "Whole table"),
     agents.map((name) => button(name, h("span", { class: "agent" }, name))),
   );
+}
+
+/** What agents were told before their first turns, folded: it may be pages. */
+function theBeginning(episode, agents, agent) {
+  return episode.told
+    .filter((told) => !agent || told.agent === agent)
+    .map((told) =>
+      h(
+        "li",
+        { class: `told ${colour(agents, told.agent)}` },
+        fold(
+          "role",
+          [
+            h("span", { class: "agent" }, told.agent),
+            h("span", { class: "muted" }, "was told"),
+            preview(told.parts.map((part) => part.name || part.text).join(", ")),
+          ],
+          content(told.parts, { brief: false }),
+        ),
+      ),
+    );
 }
 
 function turnCard(episode, turn, agents, { whole, parting, select, signal }) {

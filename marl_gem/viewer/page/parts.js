@@ -1,4 +1,4 @@
-// The parts of an observation or a response. All of it was written by others: it is put on the page as text.
+// The parts of a role, an observation or a response. All of it was written by others: it is put on the page as text.
 
 import { h, refill } from "./dom.js";
 import { bytes, count } from "./format.js";
@@ -22,15 +22,17 @@ const show = {
     fold("call broken", [h("code", {}, "a broken call"), preview(part.name)], text(part.text, LONG, "mono")),
   result: (part) =>
     fold("result", [h("code", {}, part.name || "tool"), preview(part.text)], text(part.text, LONG, "mono")),
+  tool: (part) => fold("tool", [h("code", {}, part.name), preview(part.text)], text(part.text, LONG, "mono")),
   image: picture,
   other: (part) => fold("other", [h("code", {}, part.name || "part")], text(part.text, LONG, "mono")),
 };
 
-function fold(kind, summary, inside) {
+/** Something that is shown when it is asked for; the summary always is. */
+export function fold(kind, summary, inside) {
   return h("details", { class: `fold ${kind}` }, h("summary", {}, summary), inside);
 }
 
-const preview = (text) =>
+export const preview = (text) =>
   h("span", { class: "muted preview" }, text.length > PREVIEW ? `${text.slice(0, PREVIEW)}\u2026` : text);
 
 /** A text; beyond its most lines or characters it can be unfolded. */
