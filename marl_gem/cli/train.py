@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from marl_gem.cli.terminal import out, show_share, show_tallies, stop_on_interrupt
 from marl_gem.errors import MarlGemError, MissingPackage
@@ -106,7 +106,9 @@ def _show_seatings(report: dict[str, Any]) -> None:
     """Who succeeded how often in which seat: before, at the end of the phase in which they sat so, and after."""
     phases = len(report["after"]) > 1
     moments = [report[when] for when in ("before", *["phase_ends"] * phases, "after")]
-    table = Table("who sits where", "success of", "before", *["end of phase"] * phases, "after")
+    table = Table(Column("who sits where", no_wrap=True), Column("success of", no_wrap=True))
+    for moment in ("before", *["end of phase"] * phases, "after"):
+        table.add_column(moment)
     for seating in zip(*moments, strict=True):
         for place, seat in enumerate(seating[-1]["success"]):
             seats = "\n".join(f"{agent}={who}" for agent, who in seating[-1]["seats"].items()) if place == 0 else ""
