@@ -208,14 +208,11 @@ def must_be_awaited(function: Callable[..., Any]) -> bool:
 
 
 def plain(messages: Sequence[Message]) -> Observation:
-    """A chat as one text, with blank lines between messages. The agent's own answers are marked.
+    """A chat as one text, with blank lines between messages. The agent's own answers, and those of tools, are marked.
 
     Where a message is a list of content parts, all become one list.
     """
-    return _join(
-        f"Your answer: {message['content']}" if message["role"] == "assistant" else message["content"]
-        for message in messages
-    )
+    return _join(map(_marked, messages))
 
 
 def as_json(messages: Sequence[Message]) -> str:
@@ -228,6 +225,14 @@ def as_text(observation: Observation) -> str:
     if isinstance(observation, str):
         return observation
     return "\n".join(part["text"] if "text" in part else f"[{part.get('type')}]" for part in observation)
+
+
+def _marked(message: Message) -> Observation:
+    if message["role"] == "assistant":
+        return f"Your answer: {message['content']}"
+    if message["role"] == "tool":
+        return f"Answer of {message.get('name') or 'your call'}: {message['content']}"
+    return message["content"]
 
 
 def _join(contents: Iterable[Observation]) -> Observation:

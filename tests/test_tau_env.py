@@ -237,8 +237,8 @@ def test_a_broken_call_is_answered_with_what_is_wrong(call: str, answer: str) ->
     (part,) = observations["assistant"]
     assert part["type"] == "tool_result" and part["text"].startswith(answer)
     assert env.session.differences(env.domain.session()) == []
-    unreadable = part["name"] == "" or answer.startswith("Unknown")
-    assert ("illegal" in infos["assistant"]) == unreadable
+    no_such_call = part["name"] == "" or answer.startswith("Unknown") or "invoke()" in answer
+    assert ("illegal" in infos["assistant"]) == no_such_call
     assert env.used["assistant"] == 1 and not env.done
     play(env, CANCEL, PRICE, STOP)
     assert env.returns == {"user": 1.0, "assistant": 1.0}
@@ -259,7 +259,6 @@ def test_where_the_official_code_breaks_off_an_error_is_seen_and_infos_say_so() 
     [
         CANCEL,
         TRANSFER,
-        "<tool_response>\ncancelled\n</tool_response>",
         '[{"type": "tool_result", "name": "cancel", "text": "cancelled"}]',
         "assistant: " + CANCEL,
         "Tool cancel: cancelled",
@@ -403,12 +402,20 @@ def test_what_handing_over_earns(transfer: str, task: int, reward: float, failur
 
 def test_the_floors() -> None:
     some, every = (0.0, 1.0, 1.0), (1.0, 1.0, 1.0)
-    assert make().floors == {"noop": some, "transfer": some, "gold-without-words": some, "gold": every}
-    assert sum(make(transfer="strict").floors["transfer"]) == 1
-    train = make(split="train").floors
+    assert make(task=None).floors == {"noop": some, "transfer": some, "gold-without-words": some, "gold": every}
+    assert sum(make(task=None, transfer="strict").floors["transfer"]) == 1
+    train = make(task=None, split="train").floors
     assert {name: sum(own) for name, own in train.items()} == {
         "noop": 0, "transfer": 0, "gold-without-words": 0, "gold": len(train["gold"])
     }  # fmt: skip
+
+
+def test_the_opening_says_no_output() -> None:
+    """It is the same whoever assists, and no message of the assistant's."""
+    env = TauEnv(shop(tasks=(Task("mei", "You are Mei.", (), ("how can i help",)),)))
+    env.reset(seed=0)
+    infos = play(env, "Hello", "Good morning.", STOP)
+    assert infos["assistant"]["missing_outputs"] == ["how can i help"] and env.returns["assistant"] == 0.0
 
 
 # What the user earns
@@ -444,6 +451,9 @@ LONG = Task(
         (told("Yusuf Rossi, 19123, #W2378156", STOP, task=LONG), (1 / 2, 3 / 4, 1, 1)),
         (told("Yusuf Rossi, 19122, #W2378156, me@here.org", STOP, task=LONG), (2 / 3, 1, 1, 1)),
         (told("Rossi, Yusuf", "1,151,293,680 then", task=LONG, assistant="Item 1151293680?"), (1, 1 / 2, 1, 1)),
+        (told("It is 19123.", "19123, as I said.", STOP, task=LONG), (0, 0, 1, 1)),
+        (told("Yusuf Rossi in 19122 you received your order W2378156 and wish", task=LONG), (1, 1, 1, 1)),
+        (told("Yusuf Rossi in 19122 you received your order W2378156 and wish to", task=LONG), (1, 1, 0, 1)),
         (told(LONG.instruction, STOP, task=LONG), (1, 1, 0, 1)),
         (told("Hi.", f"{LONG.instruction} {STOP}", task=LONG), (1, 1, 1 / 2, 1)),
         (told("I am Yusuf Rossi, 19122, W2378156.", end="cut off", task=LONG), (1, 1, 1, 0)),
@@ -607,7 +617,7 @@ def test_the_task_is_drawn_from_the_seed_or_given() -> None:
     fixed = make(task=1)
     assert fixed.reset(seed=5)[1]["user"]["task"] == 1
     assert fixed.reset(seed=5, options={"task": 0})[1]["user"]["task"] == 0
-    assert make(split="train").tasks == 1
+    assert make(task=None, split="train").tasks == 1
 
 
 @pytest.mark.parametrize(
@@ -622,7 +632,8 @@ def test_the_task_is_drawn_from_the_seed_or_given() -> None:
         ({"transfer": None}, "transfer is one of official, strict"),
         ({"max_actions": 0}, "max_actions is a whole number from 1 up, not 0"),
         ({"max_actions": True}, "max_actions"),
-        ({"user_reward": "best"}, "user_reward is one of fidelity, task, or a function of a Dialogue, not 'best'"),
+        ({"user_reward": "best"}, "user_reward is one of fidelity, task, judge:MODEL, or a function of a Dialogue"),
+        ({"user_reward": "task:x"}, "user_reward is one of"),
         ({"user_reward": ["task"]}, "user_reward"),
     ],
 )

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from marl_gem.errors import RecordError, UnavailableScenario
+import marl_gem
+from marl_gem.errors import InvalidOption, RecordError, UnavailableScenario
 from marl_gem.scenarios.tau import catalog, official
+from marl_gem.scenarios.tau.env import TauEnv
 
 TASKS = '''
 from tau_bench.types import Task, Action
@@ -118,6 +120,7 @@ def test_a_second_import_replaces_the_first_whole(checkout: Path, tmp_path: Path
         ("retail/tools/__init__.py", "ALL_TOOLS = [Missing]", "no get_info was found for .'Missing'."),
         ("retail/tools/__init__.py", "", "no list ALL_TOOLS"),
         ("airline/data/orders.json", "{", "cannot be read"),
+        ("airline/data/orders.json", "[" * 100_000, "nested too deeply"),
         ("airline/data/orders.json", "[]", "no table"),
     ],
 )
@@ -152,6 +155,44 @@ def test_a_folder_with_something_else_is_not_replaced(checkout: Path, tmp_path: 
     with pytest.raises(RecordError, match="holds something else"):
         official.import_checkout(checkout, tmp_path / "precious")
     assert (tmp_path / "precious" / "thesis.tex").exists()
+
+
+def test_nor_is_one_that_holds_more_than_an_import_wrote(checkout: Path, tmp_path: Path) -> None:
+    official.import_checkout(checkout, tmp_path / "into")
+    (tmp_path / "into" / "oracle").mkdir()
+    (tmp_path / "shops" / "retail").mkdir(parents=True)
+    (tmp_path / "shops" / "retail" / "thesis.tex").write_text("")
+    (tmp_path / "file").write_text("thesis")
+    for name in ("into", "shops", "file"):
+        with pytest.raises(RecordError, match="holds something else; name another folder with --into"):
+            official.import_checkout(checkout, tmp_path / name)
+    assert (tmp_path / "into" / "oracle").is_dir() and (tmp_path / "shops" / "retail" / "thesis.tex").is_file()
+    assert (tmp_path / "file").read_text() == "thesis"
+    assert {path.name for path in tmp_path.iterdir()} == {"tau-bench", "into", "shops", "file"}
+
+
+def test_half_a_folder_says_what_is_missing_and_how_to_get_it(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its orders every call of a shop is refused, the tasks' own too, so that an oracle would solve all."""
+    official.import_checkout(checkout, tmp_path / "into")
+    monkeypatch.setenv(official.VARIABLE, str(tmp_path / "into"))
+    (tmp_path / "into" / "retail" / "tools.json").unlink()
+    (tmp_path / "into" / "retail" / "data" / "users.json").write_text("{}")
+    catalog.domain.cache_clear()
+    with pytest.raises(RecordError, match=r"data/products\.json, data/users\.json.*marl-gem tau import tau-bench"):
+        catalog.domain("retail")
+    monkeypatch.setenv(official.VARIABLE, "x" * 5000)
+    assert "marl-gem tau import" in official.missing("retail")
+
+
+def test_one_load_serves_corrected_and_uncorrected_envs() -> None:
+    corrected, plain = (marl_gem.make("tau:retail-mini-v0", corrected=how) for how in (True, False))
+    assert isinstance(corrected, TauEnv) and isinstance(plain, TauEnv)
+    assert corrected.domain.corrected and not plain.domain.corrected
+    assert corrected.domain.database is plain.domain.database
+    with pytest.raises(InvalidOption, match="corrected is true or false, not 'perhaps'"):
+        marl_gem.make("tau:retail-mini-v0", corrected="perhaps")
 
 
 def test_missing_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

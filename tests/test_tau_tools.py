@@ -648,6 +648,44 @@ def test_what_is_cancelled_stays_so() -> None:
     assert len(session["reservations"]["R1"]["payment_history"]) == 2
 
 
+def test_cancelling_over_and_over_stays_small() -> None:
+    """Officially each time refunds all refunds as well: thirty calls would fill any memory."""
+    cancel = ("cancel_reservation", {"reservation_id": "R1"})
+    session, texts = in_airline(False, *[cancel] * 30)
+    assert [len(json.loads(text)["payment_history"]) for text in texts[:14]] == [2**n for n in range(1, 15)]
+    assert texts[14:] == ["Error: too many payments to refund"] * 16
+    assert len(session["reservations"]["R1"]["payment_history"]) == 2**14
+
+
+def test_changing_very_many_flights_takes_no_time_for_each_pair_of_them() -> None:
+    def change(day: str, payment_id: str = "credit_card_1") -> tuple[str, dict[str, Any]]:
+        flights = [{"flight_number": "HAT1", "date": day}] * 20_000
+        return (UPGRADE[0], {**UPGRADE[1], "cabin": "economy", "flights": flights, "payment_id": payment_id})
+
+    started = time.perf_counter()
+    session, _ = in_airline(False, change("2024-05-20"), change("2024-05-21"), change("2024-05-21"))
+    flights = session["reservations"]["R1"]["flights"]
+    assert len(flights) == 20_000 and flights[-1]["price"] == 121
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("flight", "text"),
+    [
+        ({"flight_number": "HAT1", "date": ["2024-05-20"]}, "Error: unhashable type: 'list'"),
+        ({"flight_number": ["HAT1"], "date": "2024-05-20"}, "Error: unhashable type: 'list'"),
+        ({"flight_number": "HAT9", "date": ["2024-05-20"]}, "Error: flight HAT9 not found"),
+        ({"flight_number": "HAT9"}, "Error: flight HAT9 not found"),
+        ({"flight_number": "HAT1"}, "Error: 'date'"),
+        ({"date": "2024-05-20"}, "Error: 'flight_number'"),
+        ("HAT1", "Error: string indices must be integers, not 'str'"),
+    ],
+)
+def test_a_flight_that_is_none_is_refused_as_officially(flight: Any, text: str) -> None:
+    arguments = {**UPGRADE[1], "cabin": "economy", "flights": [flight]}
+    assert in_airline(False, (UPGRADE[0], arguments))[1] == [text]
+
+
 def test_ids_never_run_out() -> None:
     send = ("send_certificate", {"user_id": "bo_1", "amount": 10})
     for corrected, reservations, certificates in ((False, 4, 3), (True, 6, 5)):
@@ -713,6 +751,9 @@ def test_a_domain_is_a_folder(tmp_path: Path) -> None:
         ({"tasks_test.json": "[7]"}, "tasks_test.json does not hold tasks"),
         ({"tools.json": '[{"name": "g", "description": "", "parameters": {}}]'}, "offers 'g', which is no tool"),
         ({"tools.json": "[{}]"}, "tools.json does not hold tools"),
+        ({"tools.json": "[]"}, "tools.json does not hold tools: it is no list of them"),
+        ({"tools.json": "{}"}, "tools.json does not hold tools: it is no list of them"),
+        ({"data/t.json": "[" * 100_000}, "t.json is not JSON: it is nested too deeply"),
     ],
 )
 def test_one_that_is_none_is_refused_with_the_file_at_fault(

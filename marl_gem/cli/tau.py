@@ -33,4 +33,4 @@ def import_data(
     target = into or official.home()
     out.print(f"written to {escape(str(target))}", soft_wrap=True)
     if into is not None:
-        out.print(f"set {official.VARIABLE}={escape(str(into))} to play with it", soft_wrap=True)
+        out.print(f"set {official.VARIABLE}={escape(str(into.absolute()))} to play with it", soft_wrap=True)

@@ -40,6 +40,9 @@ AIRPORTS = {
     "LGA": "LaGuardia",
 }
 
+MOST_PAYMENTS = 10_000
+"""So long a reservation's payments may be listed; beyond that it cannot be cancelled once more."""
+
 Cabin = Literal["basic_economy", "economy", "business"]
 
 
@@ -134,7 +137,8 @@ def cancel_reservation(db: Session, reservation_id: str) -> str:
     Args:
         reservation_id: The reservation's id, such as 'ZFA04Y'.
     """
-    _reservation(db, reservation_id)
+    if len(_reservation(db, reservation_id)["payment_history"]) > MOST_PAYMENTS:
+        raise Refused("too many payments to refund")  # officially each time refunds all refunds, and doubles the list
     reservation = db["reservations"].edit(reservation_id)
     refunds = [
         {"payment_id": payment["payment_id"], "amount": -payment["amount"]}
@@ -292,18 +296,11 @@ def update_reservation_flights(
     passengers = len(reservation["passengers"])
     total_price: Any = 0
     segments = copy_json(flights)
+    booked = {(old["flight_number"], old["date"]): old for old in reversed(reservation["flights"])}
     for flight in segments:
-        kept = [
-            old
-            for old in reservation["flights"]
-            if old["flight_number"] == flight["flight_number"]
-            and old["date"] == flight["date"]
-            and cabin == reservation["cabin"]
-        ]
-        if kept:
-            flight["price"] = kept[0]["price"]
-            flight["origin"] = kept[0]["origin"]
-            flight["destination"] = kept[0]["destination"]
+        place = flight["flight_number"], flight.get("date")
+        if cabin == reservation["cabin"] and all(isinstance(part, str) for part in place) and place in booked:
+            flight |= {name: booked[place][name] for name in ("price", "origin", "destination")}
         else:
             _price_now(db, flight, cabin, passengers)
         total_price += flight["price"] * passengers
@@ -349,6 +346,7 @@ TOOLS = (
     update_reservation_flights,
     update_reservation_passengers,
 )
+TABLES = ("flights", "reservations", "users")
 TERMINATING = frozenset({"transfer_to_human_agents"})
 
 

@@ -125,11 +125,16 @@ def _told(observation: Observation) -> str:
 def _overheard(observation: Observation, longest: int | None = None) -> list[str]:
     parts = [{"type": "text", "text": observation}] if isinstance(observation, str) else observation
     return [
-        f"Answer of {part['name'] or 'your call'}: {_cut(part['text'], longest)}"
+        _line(f"Answer of {part['name'] or 'your call'}", _cut(part["text"], longest))
         if part.get("type") == "tool_result"
-        else f"Customer: {as_text([part])}"
+        else _line("Customer", as_text([part]))
         for part in parts
     ]
+
+
+def _line(speaker: str, text: str) -> str:
+    """What somebody says; lines after the first are indented, so that none of them can open with another speaker."""
+    return "\n  ".join(f"{speaker}: {text}".splitlines())
 
 
 def _cut(text: str, longest: int | None) -> str:

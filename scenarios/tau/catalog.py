@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from marl_gem.errors import UnavailableScenario
+from marl_gem.errors import InvalidOption, RecordError, UnavailableScenario
 from marl_gem.scenarios.tau import desk, official
 from marl_gem.scenarios.tau.domain import Domain, load_domain
 from marl_gem.scenarios.tau.env import TauEnv
@@ -28,7 +28,7 @@ def domain(name: str, corrected: bool = False) -> Domain:
         RecordError: the data is not what it should be.
     """
     if corrected:
-        return replace(domain(name), corrected=True)
+        return replace(domain(name, False), corrected=True)
     if name == "desk":
         return desk.domain()
     kind = SHIPPED.get(name, name)
@@ -37,7 +37,10 @@ def domain(name: str, corrected: bool = False) -> Domain:
         return load_domain(_HERE / "mini" / kind, tools, name=name, official=kind)
     if why := official.missing(name):
         raise UnavailableScenario(f"tau:{name}-v0: {why}")
-    return load_domain(official.home() / name, tools, name=name, official=kind)
+    try:
+        return load_domain(official.home() / name, tools, name=name, official=kind)
+    except RecordError as error:
+        raise RecordError(f"{error}. To have it afresh, {official.HOW}") from error
 
 
 def make(
@@ -50,7 +53,13 @@ def make(
     user_reward: str | UserReward = "task",
     corrected: bool = False,
 ) -> TauEnv:
-    """An env of the domain with this name; `TauEnv` explains the options."""
+    """An env of the domain with this name; `TauEnv` explains the options, `domain` what is `corrected`.
+
+    Raises:
+        InvalidOption, UnavailableScenario, RecordError: as they do.
+    """
+    if not isinstance(corrected, bool):
+        raise InvalidOption(f"corrected is true or false, not {corrected!r}")
     options: dict[str, Any] = {
         "split": split,
         "task": task,

@@ -12,6 +12,8 @@ from marl_gem.scenarios.tau.database import Session
 from marl_gem.scenarios.tau.tool import Refused, tool
 
 _ALLOWED = "0123456789+-*/(). "
+_LONGEST = 100_000
+"""So many characters are read at most: to take a text apart needs 250 times its memory."""
 _BITS = 200_000
 """Whole numbers above so many bits count as too large for a float, which they are, without being worked out."""
 _ALL_BITS = 10_000_000
@@ -39,6 +41,8 @@ def calculate(db: Session, expression: str) -> str:
         raise Refused("invalid characters in expression")
     if not isinstance(expression, str):
         raise Refused("eval() arg 1 must be a string, bytes or code object")
+    if len(expression) > _LONGEST:
+        raise Refused("expression too long")
     return str(round(float(_evaluate(expression)), 2))
 
 

@@ -7,14 +7,14 @@ tasks_*.json     one split a file: [{"user_id", "instruction", "actions": [{"nam
 user.md          optional: the customer's instructions, around {instruction} and {stop}
 tools.json       optional: the schemas to offer, in their order; otherwise those of the module
 
-The module has `TOOLS`, the assistant's, and `TERMINATING`, the names of those that end an episode, if any do. If the
+The module has `TOOLS`, the assistant's, and `TERMINATING`, the names of those that end an episode, if any do. It may
+say in `TABLES` which tables must not be missing or empty, as calls would all be refused, the task's own as well. If the
 customer has tools, too, on its own telephone for instance, they are its `USER_TOOLS`. In a domain of one's own the
 module is the folder's tools.py; see `folder.py`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -27,7 +27,7 @@ import msgspec
 from marl_gem.errors import RecordError
 from marl_gem.scenarios.tau.database import Database, Record, Session, copy_json
 from marl_gem.scenarios.tau.tool import Outcome, Tool, call
-from marl_gem.types import ToolCall, ToolSpec
+from marl_gem.types import ToolCall, ToolSpec, read_json
 
 USER_ROLE = """\
 You are a customer who writes to a company's support desk. What you want, and all you know:
@@ -187,6 +187,8 @@ def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) ->
     splits = {file.stem.removeprefix("tasks_"): _read_tasks(file) for file in sorted(folder.glob("tasks_*.json"))}
     if not tables or not splits or not all(splits.values()):
         raise RecordError(f"{folder} is no domain: it needs data/*.json, and tasks_*.json with at least one task each")
+    if lacking := [name for name in getattr(tools, "TABLES", ()) if not tables.get(name)]:
+        raise RecordError(f"{folder} lacks records in {', '.join(f'data/{name}.json' for name in lacking)}")
     offered = {tool.name: tool for tool in tools.TOOLS}
     if (file := folder / "tools.json").exists():
         offered = {spec.name: _told_as(offered, spec, file) for spec in _read_specs(file)}
@@ -210,10 +212,13 @@ def _told_as(tools: Mapping[str, Tool], spec: ToolSpec, file: Path) -> Tool:
 
 
 def _read_specs(file: Path) -> list[ToolSpec]:
+    listed = _read(file)
+    if not isinstance(listed, list) or not listed:
+        raise RecordError(f"{file} does not hold tools: it is no list of them")
     try:
         return [
             ToolSpec(schema["name"], schema["description"], schema["parameters"])
-            for schema in (entry.get("function", entry) for entry in _read(file))
+            for schema in (entry.get("function", entry) for entry in listed)
         ]
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{file} does not hold tools: {error!r}") from error
@@ -261,7 +266,7 @@ def _read_user_role(file: Path) -> str:
 
 def _read(file: Path) -> Any:
     try:
-        return json.loads(_text(file))
+        return read_json(_text(file))
     except ValueError as error:
         raise RecordError(f"{file} is not JSON: {error}") from error
 

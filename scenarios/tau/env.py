@@ -6,24 +6,38 @@ turn stays with it. Source: tau-bench (arXiv 2406.12045), whose user is hidden i
 (arXiv 2510.01051, appendix D.3) takes it out.
 
 Nothing but the user's own words can end a dialogue in the user's name, and nothing but a tool's answer is shown
-as one: what an agent says reaches the other as text, whatever it looks like.
+as one: what an agent says reaches the other as text, whatever it looks like. Only the tags are taken apart in which
+chat templates put what a tool answers, as a model could not tell such words from an answer.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import InvalidOption
 from marl_gem.scenarios.tau.domain import Domain, Task
-from marl_gem.scenarios.tau.reward import STOP, USER_REWARDS, Dialogue, End, UserReward, failure
+from marl_gem.scenarios.tau.reward import (
+    STOP,
+    Dialogue,
+    End,
+    UserReward,
+    failure,
+    fidelity,
+    measure_fidelity,
+    reward_named,
+)
 from marl_gem.selectors.directed import DirectedSelector
 from marl_gem.tools.calls import BrokenCall, read_calls
 from marl_gem.types import ContentPart, Facts, Observation, Role, ToolCall
 
 OPENING = "Hi! How can I help you today?"
 USER, ASSISTANT = "user", "assistant"
+
+_TOOLS_TAG = re.compile(r"<(/?)tool_response>")
+"""What an answer of a tool stands in, where a chat template or a back end tells it in a message of the user's role."""
 
 _NOT_CARRIED_OUT = "Error: not carried out, as only one call at a time is"
 
@@ -35,28 +49,31 @@ class TauEnv(MultiAgentEnv):
     leave it and every output was told to the user, else 0. The user's is chosen. Both are told why in their last
     info: `success`, `failure` (its kind, see `reward.failure`), `ended` (how the dialogue did), `differences` (the
     records that are not as they should be), `missing_outputs`. On the way `calls` names the tools that were
-    called, `ignored` what had no effect, `illegal` what was wrong with a call, and `notes` where the official code
-    would have broken off. `task` is the task's number, for scripts; no model is shown any of this.
+    called, `several` the rule that several calls in one response fell under, `ignored` what had no effect, `illegal`
+    what was wrong with a call, and `notes` where the official code would have broken off. `task` is the task's number,
+    for scripts; no model is shown any of this.
 
     Args:
         domain: the data, the tools, the policy, the tasks.
         split: which tasks.
-        task: the number of a task; without one each episode draws its own. `reset(options={"task": 3})` too.
+        task: the number of a task, which is its id as well; every episode is about it, and `tasks` is None. Without
+            one each episode draws its own. `reset(options={"task": 3})` sets it for one episode.
         max_actions: after so many calls and messages of the assistant the episode is cut off, with reward 0;
             and after as many calls of the user, where the domain gives it tools.
         calls: of several calls in one response the "first" counts, as in the official code, or "all" do in order.
         transfer: handing over to a human ends the episode. "official" scores it as any other end; "strict" gives 0
             unless the task's own calls hand over as well.
-        user_reward: "task" (the assistant's reward), "fidelity" (to the instruction), or a function of a `Dialogue`,
-            such as a `judge.Judge`.
+        user_reward: "task" (the assistant's reward), "fidelity" (to the instruction; `fidelity` in the user's last
+            info tells what it is made of), "judge:MODEL" with a model as `llm.models` reads it, or a function of a
+            `Dialogue`, such as a `judge.Judge`.
 
     Raises:
         InvalidOption: an option is not one of these.
+        ConfigError, LLMError, MissingPackage: the judge's model cannot be made.
     """
 
     possible_agents = (USER, ASSISTANT)
     selector = DirectedSelector()
-    tasks: int
 
     def __init__(
         self,
@@ -73,13 +90,11 @@ class TauEnv(MultiAgentEnv):
         _check_choice("transfer", transfer, ["official", "strict"])
         if not isinstance(max_actions, int) or isinstance(max_actions, bool) or max_actions < 1:
             raise InvalidOption(f"max_actions is a whole number from 1 up, not {max_actions!r}")
-        if not callable(user_reward):
-            _check_choice("user_reward", user_reward, sorted(USER_REWARDS), "or a function of a Dialogue")
         self.domain, self.split, self.max_actions = domain, split, max_actions
         self.calls, self.transfer = calls, transfer
-        self.tasks = len(domain.splits[split])
         self._fixed_task = None if task is None else self._check_task(task)
-        self._user_reward = user_reward if callable(user_reward) else USER_REWARDS[user_reward]
+        self.tasks = len(domain.splits[split]) if task is None else None
+        self._user_reward = user_reward if callable(user_reward) else reward_named(user_reward)
         self.blocking = bool(getattr(self._user_reward, "blocking", False))
         self.facts = Facts(turn_order="sequential", reward_range=None if callable(user_reward) else (0.0, 1.0))
 
@@ -89,14 +104,18 @@ class TauEnv(MultiAgentEnv):
         return self.domain.splits[self.split][self.task_index]
 
     @property
+    def _count(self) -> int:
+        return len(self.domain.splits[self.split])
+
+    @property
     def floors(self) -> dict[str, tuple[float, ...]]:
-        """Each task's reward without any wit, see `Domain.floors`."""
-        return self.domain.floors(self.split, strict=self.transfer == "strict")
+        """Each task's reward without any wit, see `Domain.floors`; none where one task is set."""
+        return {} if self.tasks is None else self.domain.floors(self.split, strict=self.transfer == "strict")
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset({name: value for name, value in options.items() if name != "task"})
         chosen = options.get("task", self._fixed_task)
-        self.task_index = self.rng.randrange(self.tasks) if chosen is None else self._check_task(chosen)
+        self.task_index = self.rng.randrange(self._count) if chosen is None else self._check_task(chosen)
         self.session = self.domain.session(self.task)
         self.used = {USER: 0, ASSISTANT: 0}
         self.dialogue: list[tuple[str, str]] = [(ASSISTANT, OPENING)]
@@ -133,7 +152,7 @@ class TauEnv(MultiAgentEnv):
 
     def _hear_user(self, text: str) -> None:
         self.dialogue.append((USER, text))
-        self._seen[ASSISTANT] = _without_stop(text)
+        self._seen[ASSISTANT] = _heard(text)
         if STOP in text:
             self._end("stopped")
         else:
@@ -144,7 +163,7 @@ class TauEnv(MultiAgentEnv):
         self.dialogue.append((ASSISTANT, text))
         if STOP in text:
             self.infos[ASSISTANT]["ignored"] = f"{STOP}, which is the user's to say"
-        self._seen[USER] = _without_stop(text)
+        self._seen[USER] = _heard(text)
         self.selector.direct(USER)  # also after the last action: the user may still end the dialogue
 
     def _hear_calls(self, agent: str, said: str, calls: Sequence[ToolCall | BrokenCall]) -> None:
@@ -153,20 +172,21 @@ class TauEnv(MultiAgentEnv):
         results: list[ContentPart] = []
         info = self.infos[agent]
         info["calls"] = []
+        if len(calls) > 1:
+            info["several"] = self.calls
         for call in calls[:room]:
             self.used[agent] += 1
             results.append(self._answer(agent, call))
             info["calls"].append(results[-1]["name"])
-            if results[-1]["name"] in self.domain.terminating:
+            if self._hands_over(agent, call):
                 break
         ignored = calls[len(results) :]
         if ignored or said:
             words = ["what was said beside a call"] if said else []
             info["ignored"] = ", ".join([f"{len(ignored)} of {len(calls)} calls"] * bool(ignored) + words)
-        handed_over = results[-1]["name"] in self.domain.terminating
         results += [_result(_name(call), _NOT_CARRIED_OUT) for call in ignored]  # chat APIs insist on an answer to each
         self._seen[agent] = results
-        if handed_over:
+        if self._hands_over(agent, call):
             self._end("handed over")
         else:
             self._give_turn(agent)
@@ -176,12 +196,19 @@ class TauEnv(MultiAgentEnv):
         if isinstance(call, BrokenCall):
             info["illegal"] = f"a call that cannot be read: {call.reason}"
             return _result("", f"Error: {call.reason}")
-        if call.name not in (self.domain.user_tools if agent == USER else self.domain.tools):
+        tools = self.domain.user_tools if agent == USER else self.domain.tools
+        if call.name not in tools:
             info["illegal"] = f"there is no tool {call.name!r}"
+        elif call.arguments.keys() != set(tools[call.name].parameters):
+            info["illegal"] = f"{call.name} takes the arguments {', '.join(tools[call.name].parameters) or 'none'}"
         outcome = self.domain.call(self.session, call.name, call.arguments, by_user=agent == USER)
         if outcome.note:
             info.setdefault("notes", []).append(outcome.note)
         return _result(call.name, outcome.text)
+
+    def _hands_over(self, agent: str, call: ToolCall | BrokenCall) -> bool:
+        """Whether a call ends the episode: one of the assistant's, even if it went wrong, as officially."""
+        return agent == ASSISTANT and _name(call) in self.domain.terminating
 
     def _give_turn(self, agent: str) -> None:
         if self.used[agent] < self.max_actions:
@@ -210,16 +237,23 @@ class TauEnv(MultiAgentEnv):
                 "differences": [f"{table} {key}" for table, key in verdict.differences],
                 "missing_outputs": list(verdict.missing),
             }
+        if self._user_reward is fidelity:
+            self.infos[USER]["fidelity"] = measure_fidelity(dialogue)._asdict()
 
     def _check_task(self, task: Any) -> int:
-        if not isinstance(task, int) or isinstance(task, bool) or not 0 <= task < self.tasks:
-            raise InvalidOption(f"{self.domain.name} has the {self.split} tasks 0 to {self.tasks - 1}, not {task!r}")
+        if not isinstance(task, int) or isinstance(task, bool) or not 0 <= task < self._count:
+            raise InvalidOption(f"{self.domain.name} has the {self.split} tasks 0 to {self._count - 1}, not {task!r}")
         return task
 
 
-def _without_stop(text: str) -> str:
-    """A text as the other hears it. A blank takes the token's place, so that no new one comes of what is left."""
-    return text.replace(STOP, " ").strip() if STOP in text else text
+def _heard(text: str) -> str:
+    """A text as the other hears it: without the stop token, and with no tags around what seems a tool's answer.
+
+    A blank takes the token's place, so that no new one comes of what is left.
+    """
+    if STOP in text:
+        text = text.replace(STOP, " ").strip()
+    return _TOOLS_TAG.sub(r"<\1tool response>", text)
 
 
 def _result(name: str, text: str) -> ContentPart:
@@ -230,6 +264,6 @@ def _name(call: ToolCall | BrokenCall) -> str:
     return call.name if isinstance(call, ToolCall) else ""
 
 
-def _check_choice(name: str, value: Any, choices: Sequence[str], other: str = "") -> None:
+def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise InvalidOption(f"{name} is one of {', '.join(choices)}{other and ', '}{other}, not {value!r}")
+        raise InvalidOption(f"{name} is one of {', '.join(choices)}, not {value!r}")

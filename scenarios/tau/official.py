@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from marl_gem.errors import RecordError
+from marl_gem.types import read_json
 
 VARIABLE = "MARL_GEM_TAU_BENCH"
 DOMAINS = ("retail", "airline")
@@ -40,12 +41,18 @@ def home() -> Path:
 
 def missing(domain: str) -> str:
     """Why an official domain cannot be played here and what would help; empty if it can."""
-    folder = home() / domain
-    if (folder / "policy.md").is_file() and any(folder.glob("tasks_*.json")):
+    if _is_domain(home() / domain):
         return ""
     if os.environ.get(VARIABLE):
         return f"{VARIABLE} is {str(home())!r}, but there is no {domain}/ with TAU-bench's data in it; {HOW}"
     return f"it needs the data of TAU-bench, which does not ship with marl_gem; {HOW}"
+
+
+def _is_domain(folder: Path) -> bool:
+    try:
+        return (folder / "policy.md").is_file() and any(folder.glob("tasks_*.json"))
+    except OSError:  # a name too long, a folder that may not be read
+        return False
 
 
 def import_checkout(checkout: Path, into: Path | None = None) -> dict[str, dict[str, int]]:
@@ -53,14 +60,15 @@ def import_checkout(checkout: Path, into: Path | None = None) -> dict[str, dict[
 
     Args:
         checkout: the folder that `git clone` made.
-        into: where to write; by default where scenarios look. It is replaced whole, or not at all.
+        into: where to write; by default where scenarios look. What an earlier import wrote there is replaced
+            whole, or not at all; a folder that holds anything else is left alone.
 
     Returns:
         For each domain how many records, tasks (by split) and tools there are.
 
     Raises:
-        RecordError: this is no checkout of tau-bench, or a file in it is not as expected; the message names
-            the file and line, and nothing has been written.
+        RecordError: this is no checkout of tau-bench, or a file in it is not as expected (the message names the
+            file and line), or `into` holds something else; nothing has been written.
     """
     envs = checkout / "tau_bench" / "envs"
     if not envs.is_dir():
@@ -192,7 +200,7 @@ def _parse(file: Path) -> ast.Module:
 
 def _json(file: Path) -> Any:
     try:
-        return json.loads(file.read_text("utf-8"))
+        return read_json(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise RecordError(f"{file} cannot be read: {error}") from error
 
@@ -211,8 +219,8 @@ def _replace(target: Path, scratch: Path) -> None:
     """Put a new folder where an old one may be."""
     old = Path(f"{scratch}-old")
     if target.exists():
-        if not any((target / domain).is_dir() for domain in DOMAINS) and any(target.iterdir()):
-            raise RecordError(f"{target} holds something else; name another folder")
+        if not target.is_dir() or not all(place.name in DOMAINS and _is_domain(place) for place in target.iterdir()):
+            raise RecordError(f"{target} holds something else; name another folder with --into")
         target.rename(old)
     scratch.chmod(0o755)
     scratch.rename(target)

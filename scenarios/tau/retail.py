@@ -303,6 +303,7 @@ TOOLS = (
     think,
     transfer_to_human_agents,
 )
+TABLES = ("orders", "products", "users")
 TERMINATING = frozenset({"transfer_to_human_agents"})
 
 

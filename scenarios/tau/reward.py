@@ -5,7 +5,7 @@ the finished dialogue:
 
     task        the assistant's; a user who tells what is needed when it is needed earns more
     fidelity    how true the user stays to its instruction, so that it learns neither to invent nor to give up
-    judge.Judge a language model's opinion
+    judge:MODEL a language model's opinion, see `judge.Judge`
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from marl_gem.errors import InvalidOption
 from marl_gem.scenarios.tau.domain import Task, Verdict
 
 End: TypeAlias = Literal["stopped", "handed over", "cut off"]
@@ -94,6 +96,33 @@ def measure_fidelity(dialogue: Dialogue) -> Fidelity:
 
 
 USER_REWARDS: dict[str, UserReward] = {"task": task_reward, "fidelity": fidelity}
+
+
+def reward_named(name: str) -> UserReward:
+    """The user's reward by a name: "task", "fidelity" or "judge:MODEL", as in judge:qwen@http://127.0.0.1:8000/v1.
+
+    Raises:
+        InvalidOption: there is none of this name.
+        ConfigError, LLMError, MissingPackage: the judge's model cannot be made.
+    """
+    kind, colon, model = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if kind == "judge" and colon:
+        return _judge(model)
+    if colon or kind not in USER_REWARDS:
+        raise InvalidOption(
+            f"user_reward is one of {', '.join(sorted(USER_REWARDS))}, judge:MODEL, or a function of a Dialogue, "
+            f"not {name!r}"
+        )
+    return USER_REWARDS[kind]
+
+
+@lru_cache(None)
+def _judge(model: str) -> UserReward:
+    """One judge for all envs: each has an event loop in a thread of its own."""
+    from marl_gem.llm.models import Models
+    from marl_gem.scenarios.tau.judge import Judge
+
+    return Judge(Models().get(model))
 
 
 def _known(dialogue: Dialogue) -> float:

@@ -26,6 +26,9 @@ from typing import Any, Literal, NamedTuple
 from marl_gem.scenarios.tau.database import Session, copy_json
 from marl_gem.types import ToolSpec
 
+_LEVELS = 100
+"""So deep arguments may be nested: what a tool stores has to be copied again wherever the episode has got to."""
+
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
 
 
@@ -79,15 +82,32 @@ def call(tools: Mapping[str, Tool], session: Session, name: str, arguments: Mapp
     tool = tools[name]
     if complaint := _misfit(tool, arguments, domain):
         return Outcome(f"Error: {complaint}")
+    if not _is_flat(arguments, _LEVELS):
+        return Outcome(f"Error: arguments nested in more than {_LEVELS} levels")
     try:
         result = tool.function(session, **copy_json(dict(arguments)))  # what is stored must not be the caller's
     except Exception as error:
-        return Outcome(f"Error: {error}")
+        return Outcome(f"Error: {_told(error, str)}")
     if not isinstance(result, str):
-        return Outcome(
-            f"Error: {name} gave no answer", f"{name} returned {result!r}, at which the official environment breaks off"
-        )
+        note = f"{name} returned {_told(result, repr)}, at which the official environment breaks off"
+        return Outcome(f"Error: {name} gave no answer", note)
     return Outcome(result)
+
+
+def _is_flat(value: Any, levels: int) -> bool:
+    """Whether a value of JSON has no more levels than that."""
+    if not isinstance(value, (dict, list)):
+        return True
+    parts = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_flat(part, levels - 1) for part in parts if isinstance(part, (dict, list)))
+
+
+def _told(value: Any, write: Callable[[Any], str]) -> str:
+    """A value in words; one that Python cannot write, such as a number of 5,000 digits, by its type."""
+    try:
+        return write(value)
+    except Exception:
+        return type(value).__name__
 
 
 def _misfit(tool: Tool, arguments: Mapping[str, Any], domain: str) -> str:
