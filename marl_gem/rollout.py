@@ -27,6 +27,9 @@ Seating: TypeAlias = Policy | Mapping[str, Policy]
 
 Result = TypeVar("Result")
 
+FAULTS = (Exception, SystemExit)
+"""What ends an episode and not its neighbours: a game that calls `exit()` as well."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -182,7 +185,7 @@ async def _in_env(env: MultiAgentEnv, threads: _Threads, call: Callable[..., Res
         return await threads.run(call, *arguments) if env.blocking else call(*arguments)
     except InvalidAction as error:
         raise _Failure("agent", error) from error
-    except Exception as error:
+    except FAULTS as error:
         raise _Failure("env", error) from error
 
 
@@ -196,11 +199,11 @@ def _take_seat(env: MultiAgentEnv, job: Job, record: _Record, agent_id: str) -> 
     try:
         role = env.role(agent_id)
         record.seat(agent_id, role)
-    except Exception as error:
+    except FAULTS as error:
         raise _Failure("env", error, agent_id) from error
     try:
         return _policy(job.seating, agent_id).agent(agent_id, role, job.seed_of(agent_id))
-    except Exception as error:
+    except FAULTS as error:
         raise _Failure("agent", error, agent_id) from error
 
 
@@ -227,7 +230,7 @@ async def _ask(
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
             raise _Failure("agent", error, agent_id) from error  # something within the agent was cancelled
-        except Exception as error:
+        except FAULTS as error:
             raise _Failure("llm" if isinstance(error, LLMError) else "agent", error, agent_id) from error
 
     if len(observations) == 1:

@@ -487,11 +487,12 @@ def test_an_env_that_fails_keeps_the_turns_before() -> None:
     assert episode.returns == {"a": 3.0, "b": 1.0}
 
 
-def test_a_blocking_env_that_fails() -> None:
-    for kind in (RuntimeError, StopIteration, KeyboardInterrupt):
+@pytest.mark.parametrize("in_a_thread", [True, False])
+def test_an_env_that_fails_in_its_step_or_ends_the_program(in_a_thread: bool) -> None:
+    for kind in (RuntimeError, StopIteration, SystemExit, KeyboardInterrupt):
 
         class Breaks(Count):
-            blocking = True
+            blocking = in_a_thread
 
             def step(self, actions: Any, kind: Any = kind) -> Any:
                 if "break" in actions.values():
@@ -555,6 +556,7 @@ def test_what_is_no_role_is_the_env_s_failure() -> None:
         (TimeoutError("no idea"), "agent", "TimeoutError"),
         (asyncio.CancelledError("no idea"), "agent", "CancelledError"),
         (StopIteration("no idea"), "agent", "RuntimeError"),
+        (SystemExit("no idea"), "agent", "SystemExit"),
         ("no idea", "agent", "AgentError"),
         (None, "agent", "AgentError"),
         (Response(7), "agent", "AgentError"),  # type: ignore[arg-type]

@@ -291,6 +291,9 @@ class TestCommandLine:
             (("play", "game:KuhnPoker-v0", "--seat", "player_0=nobody"), "nobody is called 'nobody'"),
             (("play", "game:KuhnPoker-v0", "--seat", "player_0"), "seats nobody"),
             (("play", "game:KuhnPoker-v0", "-o", "size=3"), "unexpected keyword argument 'size'"),
+            (("play", "game:KuhnPoker-v0", "-n", "3", "--out", "/proc/no/file"), "error: /proc/no/file: No such file"),
+            (("playthrough", "game:KuhnPoker-v0", "--out", "/proc/x.txt"), "error: /proc/x.txt: No such file"),
+            (("train", "kuhn", "--runs", "/proc/runs"), "error: /proc/runs: No such file"),
         ],
     )
     def test_wrong_arguments_are_told_in_a_line(

@@ -41,12 +41,17 @@ app.add_typer(tau, name="tau")
 
 
 def main() -> None:
-    """The entry point: errors that marl_gem raises on purpose are told in one line."""
+    """The entry point: what marl_gem raises on purpose, and files that cannot be used, are told in one line."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # of transformers, in the middle of ours
     try:
         app()
     except MarlGemError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}")
+        sys.exit(2)
+    except OSError as error:
+        if error.filename is None:  # no file that somebody named: a fault of ours, to be told in full
+            raise
+        err.print(f"[bold red]error:[/] {escape(str(error.filename))}: {escape(error.strerror or str(error))}")
         sys.exit(2)
     except KeyboardInterrupt:
         err.print("stopped")

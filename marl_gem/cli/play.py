@@ -49,6 +49,8 @@ def play(
 
     seating = parse_seats(seats or [], make(), load)
     human = any(isinstance(seated, HumanPolicy) for seated in seating.values())
+    if record is not None:
+        record.open("a").close()  # what cannot be written to is told before anybody has played
     jobs = [Job(derive_seed(seed, "play", game), seating, str(game)) for game in range(games)]
     with interruptible():
         episodes = collect(make, jobs, concurrency=1 if human else min(games, 256))
