@@ -24,7 +24,7 @@ for _name, _what in (("retail", "an online shop"), ("airline", "an airline")):
     register(
         f"tau:{_name}-mini-v0",
         _MAKE,
-        description=f"The same with a small world of our own: {_what}, nothing to download.",
+        description=f"TAU-bench with a small world of our own, nothing to download: {_what}.",
         agents=2,
         unavailable="" if (_MINI / _name / "policy.md").is_file() else "its world is still being made",
         name=f"{_name}-mini",
@@ -33,7 +33,7 @@ for _name, _what in (("retail", "an online shop"), ("airline", "an airline")):
 register(
     "tau:desk-v0",
     _MAKE,
-    description="The same at a help desk for parcels: short dialogues, for tiny models to learn from scratch.",
+    description="A help desk for parcels: dialogues so short that tiny models learn both seats from scratch.",
     agents=2,
     name="desk",
     max_actions=8,
