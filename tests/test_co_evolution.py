@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
 import torch
+from matplotlib.axes import Axes
+from transformers import GPT2LMHeadModel
 
-from marl_gem import registry
+from marl_gem import MultiAgentEnv, SequentialSelector, registry
 from marl_gem.agents import LLMPolicy, PolicyPerSeat
 from marl_gem.errors import ConfigError, RegistryError
 from marl_gem.rollout import Job, collect
@@ -20,6 +24,8 @@ from marl_gem.seats import options_of, policy
 from marl_gem.settings import override
 from marl_gem.trainers import checkpoint, demonstrations
 from marl_gem.trainers.config import TrainConfig, parse, read
+from marl_gem.trainers.curve import draw_curve
+from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.run import Run
 from marl_gem.trainers.seating import ONE, learners, phases
 from marl_gem.trainers.self_play import SelfPlay
@@ -74,6 +80,20 @@ def weights(run: SelfPlay) -> dict[str, torch.Tensor]:
     }
 
 
+@pytest.fixture
+def learned(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What every step of a learner is told, in order."""
+    steps: list[dict[str, Any]] = []
+    update = Learner.update
+
+    def noted(learner: Learner, rows: Any, **told: Any) -> dict[str, float]:
+        steps.append({"rows": rows, **told})
+        return update(learner, rows, **told)
+
+    monkeypatch.setattr(Learner, "update", noted)
+    return steps
+
+
 class TestConfiguration:
     def test_one_policy_holds_all_seats_if_nothing_is_said(self) -> None:
         (phase,) = phases(parse({"scenario": KUHN}, "test"), ("player_0", "player_1"))
@@ -97,7 +117,10 @@ class TestConfiguration:
             ("phases=[{start = 3, seats = {}}, {start = 3, seats = {}}]", "one after the other"),
             ("phases=[{start = 0, seats = {}}]", "phases"),
             ("seats={}", "name those who begin"),
+            ("phases=[{start = 9, seats = {}}]", r"not at 9; set phases along with self_play.updates"),
             ("policy.tokens=letters", "policy.tokens"),
+            ("policy.heads=3", "policy.width is a multiple of policy.heads, not 16 for 3"),
+            ("seats.user=human", "'human' cannot hold the seat user"),
         ],
     )
     def test_nonsense_is_told(self, assignment: str, complaint: str) -> None:
@@ -112,6 +135,11 @@ class TestConfiguration:
             ('seats={user = "random", assistant = "scripted:expert"}', ConfigError, "nobody learns from update 0"),
             ("seats.user=scripted:expret", RegistryError, "Did you mean 'expert'"),
             ("imitation.seats.user=scripted:nobody", RegistryError, "no scripted policy 'nobody'"),
+            ("seats.user=expert", ConfigError, "write scripted:expert to seat that one"),
+            ("seats.user=random", ConfigError, "does not say what is legal for 'user'"),
+            ("phases=[{start = 2, seats = {user = 'random'}}]", ConfigError, "what is legal for 'user'"),
+            ("imitation.seats={user = 'scripted:novice'}", ConfigError, "does not say what is legal for 'assistant'"),
+            ("policy.start_from=/nowhere", ConfigError, "'/nowhere' holds no transformers model"),
             ('record.options={split = "exam"}', Exception, "split is one of"),
         ],
     )
@@ -167,6 +195,11 @@ class TestDemonstrations:
         seating = {**run.policies(run.phases[0]), "user": trainee.policy}
         (played,) = collect(run.ground.make, [Job(shown.seed, seating)])
         assert own[0].prompt_ids == played.turns[0].response.prompt_ids
+
+    def test_what_does_not_fit_the_model_is_told(self) -> None:
+        run = SelfPlay.start(small("policy.context=40"))
+        with pytest.raises(ConfigError, match=r"a turn of 'assistant' .* reads 40; set policy.context higher"):
+            list(run.warm_up())
 
     def test_words_are_tokens_with_what_stands_before_them(self) -> None:
         text = '<tool_call>{"name": "find", "arguments": {"name": "ann"}}</tool_call>'
@@ -227,6 +260,35 @@ class TestRun:
             for seat, who in job.seating.items():
                 assert (who is run.trainees[seat].policy) == (seat in learning[job.id])
 
+    def test_the_pull_and_the_rate_begin_anew_with_a_phase(self, learned: list[dict[str, Any]]) -> None:
+        run = SelfPlay.start(small("self_play.kl=0.4", "self_play.kl_final=0.1"))
+        for _ in range(5):
+            run.update()
+        told = [(step["learning_rate"], step["kl"]) for step in learned]
+        first = [(1e-3, 0.4), (0.55e-3, 0.25)]
+        second = [(1e-3, 0.4), (0.775e-3, 0.3), (0.325e-3, 0.2)]
+        assert [told[0], told[1]] == [pytest.approx(pair) for pair in first]
+        assert told[2:] == [pytest.approx(pair) for pair in second for _ in ("user", "assistant")]
+
+    def test_the_warm_up_tells_whose_step_it_was(self, finished: Path) -> None:
+        warm_up = [(row["step"], row["policy"]) for row in rows(finished) if row["phase"] == "warm-up"]
+        assert warm_up == [(10, "assistant"), (20, "assistant"), (30, "user"), (40, "user")]
+
+    def test_the_curve_begins_with_those_who_begin(
+        self, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table = rows(finished)
+        before = next(row for row in table if row["phase"] == "before")
+        before["seatings"][0]["success"] = {"assistant": 6}
+        before["seatings"][1]["success"] = {"user": 1, "assistant": 1}
+        drawn: list[Any] = []
+        plot = Axes.plot
+        monkeypatch.setattr(Axes, "plot", lambda axes, *line, **style: (drawn.append(line), plot(axes, *line, **style)))
+        draw_curve(table, title="", score="", target=tmp_path / "curve.png")
+        updates, scores = drawn[0]
+        assert (updates[0], scores[0]) == (0, 6 / 8)
+        assert (updates[-1], scores[-1]) == (5, table[-1]["score"])
+
     def test_the_report_tells_the_success_of_every_seating(self, finished: Path) -> None:
         report = json.loads((finished / "report.json").read_text())
         for when in ("before", "after"):
@@ -244,6 +306,7 @@ class TestRun:
         assert len(measured) == 32 and {one.options["task"] for one in measured} == set(range(8))
         counted = sum(one.final_infos["user"]["success"] for one in measured[-8:])
         assert counted == report["after"][1]["success"]["user"]
+        assert len({one.id for one in episodes}) == len(episodes)
         assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
 
     @pytest.mark.parametrize("stop_after", [1, 2, 4])
@@ -257,6 +320,197 @@ class TestRun:
         assert whole.keys() == resumed.keys()
         assert all(torch.equal(whole[name], resumed[name]) for name in whole)
         assert without_times(tmp_path / "run") == without_times(finished)
+
+
+class Babble(MultiAgentEnv):
+    """Three speak in turn, twice each. Whatever is said pays by its length, and to each on another scale."""
+
+    possible_agents = ("a", "b", "c")
+    selector = SequentialSelector()
+    turns = 6
+
+    def observe(self, agent: str) -> str:
+        return f"{agent}, say something."
+
+    def legal_actions(self, agent: str) -> list[str]:
+        return ["yes", "no"]
+
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        self.rewards = {agent: {"a": 1, "b": 10}.get(agent, -3) * (len(said) % 5) for agent, said in actions.items()}
+        if self.steps >= self.turns:
+            self.terminations = dict.fromkeys(self.agents, True)
+
+
+class Late(Babble):
+    """The third joins in the middle."""
+
+    possible_agents = ("a", "b")
+
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        super()._process_actions(actions)
+        if self.steps == 3:
+            self.add_agent("c")
+
+
+class Silent(Babble):
+    """It ends before the third has said anything."""
+
+    turns = 2
+
+
+@pytest.fixture
+def _babble(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_scenarios", dict(registry._scenarios))
+    for game in (Babble, Late, Silent):
+        registry.register(f"test:{game.__name__}-v0", game, agents=3)
+    yield
+
+
+def babble(game: str, seats: dict[str, str], *assignments: str) -> TrainConfig:
+    values = {
+        "scenario": f"test:{game}-v0",
+        "seats": seats,
+        "policy": {"width": 16, "layers": 1, "heads": 2, "context": 64, "max_tokens": 4},
+        "imitation": {"games": 4, "steps": 1, "batch": 4},
+        "self_play": {"updates": 3, "games": 9, "older_selves": 0, "gamma": 0.5, "pool_every": 1},
+        "record": {"final_games": 2, "probe_games": 2},
+    }
+    return parse(override(values, assignments), "test")
+
+
+TEAM = {"a": "team", "b": "team", "c": "rival"}
+
+
+@pytest.mark.usefixtures("_babble")
+class TestThreeAgents:
+    def test_each_policy_learns_from_its_seats_each_normalized_by_itself(self, learned: list[dict[str, Any]]) -> None:
+        """Weights and denominators are worked out anew here, from the episodes alone."""
+        run = SelfPlay.start(babble("Babble", TEAM, "imitation.steps=60", "imitation.learning_rate=0.01"))
+        list(run.warm_up())  # so that many say the same, and share a row
+        learned.clear()
+        _, episodes = run.update()
+        credited: dict[str, list[tuple[tuple[int, ...], float]]] = {agent: [] for agent in TEAM}
+        for episode in episodes:
+            for agent in TEAM:
+                first, second = episode.turns_of(agent)
+                for turn, value in ((first, first.reward + second.reward / 2), (second, second.reward)):
+                    credited[agent].append((turn.response.prompt_ids + turn.response.token_ids, value))
+        for step, agents in zip(learned, (("a", "b"), ("c",)), strict=True):
+            expected: dict[tuple[int, ...], float] = {}
+            for agent in agents:
+                values = [value for _, value in credited[agent]]
+                for ids, value in credited[agent]:
+                    expected[ids] = expected.get(ids, 0.0) + (value - fmean(values)) / pstdev(values)
+            assert {row.ids: row.weights[-1] for row in step["rows"]} == pytest.approx(expected)
+            assert step["denominator"] == 2 * len(episodes) * len(agents) > len(step["rows"])
+
+    def test_in_games_with_older_ones_the_seat_that_learns_changes(self, learned: list[dict[str, Any]]) -> None:
+        SelfPlay.start(babble("Babble", TEAM, "self_play.older_selves=1")).update()
+        assert [step["denominator"] for step in learned] == [2 * 6, 2 * 3]
+
+    def test_a_team_beside_a_partner_that_does_not_learn(self, tmp_path: Path) -> None:
+        config = babble("Babble", {"a": "team", "b": "team", "c": "random"}, "self_play.older_selves=0.5")
+        for _ in Run.start(tmp_path / "run", config).work():
+            pass
+        trained = checkpoint.load(tmp_path / "run")
+        assert trained.trainees.keys() == {"team"}
+        (seating,) = json.loads((tmp_path / "run" / "report.json").read_text())["after"]
+        assert set(seating["success"]) == {"a", "b"} and seating["seats"] == config.seats
+        afterwards = policy(str(tmp_path / "run"), "test:Babble-v0")
+        assert isinstance(afterwards, PolicyPerSeat) and set(afterwards.policies) == {"a", "b"}
+
+    @pytest.mark.parametrize("seats", [{}, {"a": "one", "b": "two"}])
+    def test_one_who_joins_later_has_no_seat_to_train(self, tmp_path: Path, seats: dict[str, str]) -> None:
+        with pytest.raises(ConfigError, match=r"'c' joins in the middle of an episode.*\(a, b\)"):
+            Run.start(tmp_path / "run", babble("Late", seats))
+        assert not (tmp_path / "run").exists()
+
+    def test_a_policy_without_a_turn_stays_as_it_is(self) -> None:
+        seats = {"a": "one", "b": "two", "c": "three"}
+        run = SelfPlay.start(babble("Silent", seats))
+        before = {name: value.clone() for name, value in weights(run).items()}
+        metrics, _ = run.update()
+        changed = {
+            name[: name.index("/")] for name, value in weights(run).items() if not torch.equal(value, before[name])
+        }
+        assert changed == {"one", "two"}
+        assert {name: value for name, value in metrics.items() if name.endswith("/three")} == {
+            "turns/three": 0,
+            "rows/three": 0,
+        }
+        assert {name: own.updates for name, own in run.trainees.items()} == {"one": 1, "two": 1, "three": 0}
+        with pytest.raises(ConfigError, match="nothing for three to imitate: in 4 games nobody had a turn as c"):
+            list(run.warm_up())
+
+    def test_who_comes_back_to_a_seat_sits_there_afterwards(self, tmp_path: Path) -> None:
+        seats = {"a": "one", "b": "random", "c": "random"}
+        phases = (
+            'phases=[{start = 1, seats = {a = "two", b = "three"}}, {start = 2, seats = {a = "one", b = "random"}}]'
+        )
+        run = Run.start(tmp_path / "run", babble("Babble", seats, phases, "record.save_every=1"))
+        sat = {}
+        for progress in run.work():
+            if progress.phase == "self-play":
+                pair = policy(str(tmp_path / "run"), "test:Babble-v0")
+                assert isinstance(pair, PolicyPerSeat)
+                sat[progress.done] = {seat: own.name.partition("/")[2] for seat, own in pair.policies.items()}
+        assert sat[1] == {"a": "one@1", "b": "three@0"}
+        assert sat[2] == {"a": "two@1", "b": "three@1"}
+        assert sat[3] == {"a": "one@2", "b": "three@1"}
+
+
+class TestPretrained:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """A model that drops out in training, whose chat template tells tools."""
+        llm = SelfPlay.start(small()).trainees["assistant"].llm
+        model = GPT2LMHeadModel(llm.model.config)
+        model.config.resid_pdrop = model.config.attn_pdrop = model.config.embd_pdrop = 0.5
+        model.save_pretrained(tmp_path / "model")
+        llm.tokenizer.chat_template = "{% for tool in tools or [] %}<tool {{ tool.function.name }}>{% endfor %}" + (
+            llm.tokenizer.chat_template
+        )
+        llm.tokenizer.save_pretrained(tmp_path / "model")
+        return tmp_path / "model"
+
+    def test_all_policies_start_from_it_and_are_told_their_tools(self, folder: Path) -> None:
+        run = SelfPlay.start(small("phases=[]", "seats.user=user", f"policy.start_from={folder}", "imitation.steps=0"))
+        user, assistant = (run.trainees[name].llm for name in ("user", "assistant"))
+        assert all(
+            torch.equal(value, assistant.model.state_dict()[name]) for name, value in user.model.state_dict().items()
+        )
+        assert list(run.warm_up()) == []
+        _, episodes = run.update()
+        prompts = {
+            turn.agent: user.tokenizer.decode(turn.response.prompt_ids) for one in episodes for turn in one.turns
+        }
+        assert prompts["assistant"].startswith("<tool look_up><tool cancel><tool redirect>")
+        assert "<tool " not in prompts["user"]
+
+    def test_a_model_with_dropout_learns_what_it_sampled_and_the_same_every_time(self, folder: Path) -> None:
+        def learned() -> tuple[dict[str, torch.Tensor], float]:
+            run = SelfPlay.start(small("phases=[]", f"policy.start_from={folder}", "imitation.steps=3"))
+            list(run.warm_up())
+            metrics, _ = run.update()
+            return weights(run), metrics["drift"]
+
+        (first, drift), (second, _) = learned(), learned()
+        assert drift == pytest.approx(0, abs=1e-5)
+        assert all(torch.equal(first[name], second[name]) for name in first)
+
+    def test_half_precision_weights_are_trained_in_full(self, folder: Path) -> None:
+        GPT2LMHeadModel.from_pretrained(folder).to(torch.bfloat16).save_pretrained(folder)
+        run = SelfPlay.start(small("phases=[]", f"policy.start_from={folder}", "imitation.learning_rate=1e-6"))
+        before = {name: value.clone() for name, value in weights(run).items()}
+        assert {value.dtype for value in before.values()} == {torch.float32}
+        next(run.warm_up())
+        assert any(not torch.equal(value, before[name]) for name, value in weights(run).items())
+
+    def test_a_tokenizer_without_a_chat_template_is_told_first(self, folder: Path, tmp_path: Path) -> None:
+        (folder / "chat_template.jinja").unlink()
+        with pytest.raises(ConfigError, match="needs a chat template"):
+            Run.start(tmp_path / "run", small(f"policy.start_from={folder}"))
+        assert not (tmp_path / "run").exists()
 
 
 class TestSeatsAfterwards:

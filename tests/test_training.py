@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from marl_gem.errors import CheckpointError, ConfigError, UnknownScenario
+from marl_gem.errors import CheckpointError, ConfigError, JournalError, UnknownScenario
 from marl_gem.evaluate import wilson
 from marl_gem.rollout import Job, collect
 from marl_gem.settings import override
@@ -186,6 +186,26 @@ class TestRun:
         with pytest.raises(ConfigError, match=r"self_play.games: 16 -> 32.*new run"):
             Run.resume(finished, small("self_play.games=32"))
 
+    def test_a_run_that_somebody_works_on_is_left_alone(self, tmp_path: Path) -> None:
+        working = Run.start(tmp_path / "run", small()).work()
+        next(working)
+        before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+        with pytest.raises(JournalError, match="is working on"):
+            next(Run.resume(tmp_path / "run").work())
+        assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before != b""
+        working.close()
+        next(Run.resume(tmp_path / "run").work())
+
+    def test_metrics_that_end_before_the_checkpoint_are_told(self, finished: Path, tmp_path: Path) -> None:
+        shutil.copytree(finished, tmp_path / "run")
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        lines = metrics.read_text().splitlines(keepends=True)
+        metrics.write_text("".join(line for line in lines if '"update": 5' not in line))
+        episodes = (tmp_path / "run" / "episodes.jsonl").read_bytes()
+        with pytest.raises(CheckpointError, match=r"metrics.jsonl does not tell of all 6 updates"):
+            Run.resume(tmp_path / "run")
+        assert (tmp_path / "run" / "episodes.jsonl").read_bytes() == episodes
+
     def test_a_folder_that_is_no_run_is_told(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"no config.json"):
             Run.resume(tmp_path)
@@ -217,6 +237,20 @@ class TestCheckpoint:
         (path / "state.json").write_text('{"format": 1')
         with pytest.raises(CheckpointError, match=r"state.json is damaged"):
             checkpoint.load(path)
+
+    def test_another_format_is_told_with_what_to_do(self, finished: Path, tmp_path: Path) -> None:
+        path = self.copy(finished, tmp_path)
+        state = json.loads((path / "state.json").read_text())
+        (path / "state.json").write_text(json.dumps({**state, "format": 1}))
+        with pytest.raises(CheckpointError, match=r"has format 1, .* reads 2; .* or train anew"):
+            checkpoint.load(path)
+
+    def test_what_a_killed_process_left_unfinished_goes(self, finished: Path, tmp_path: Path) -> None:
+        run = checkpoint.load(self.copy(finished, tmp_path))
+        folder = tmp_path / "run" / "checkpoints"
+        (folder / ".update-000005.123" / ONE).mkdir(parents=True)
+        checkpoint.save(folder, run)
+        assert sorted(path.name for path in folder.iterdir()) == ["update-000004", "update-000006"]
 
     def test_the_one_before_serves_when_the_newest_is_removed(self, finished: Path, tmp_path: Path) -> None:
         shutil.rmtree(self.copy(finished, tmp_path))

@@ -50,6 +50,7 @@ class Book:
             os.fsync(file.fileno())
 
     def close(self) -> None:
+        self.flush()
         self._metrics.close()
         self._episodes.close()
 

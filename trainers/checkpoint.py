@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from marl_gem.agents import LLMPolicy, PolicyPerSeat
 from marl_gem.errors import CheckpointError
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.trainers.config import TrainConfig, parse
-from marl_gem.trainers.seating import ONE, learners, phases, training_ground
+from marl_gem.trainers.seating import ONE, Phase, phases, training_ground
 from marl_gem.trainers.self_play import SelfPlay
 from marl_gem.trainers.trainee import Trainee, Weights, llm_policy, load_pretrained
 
@@ -52,7 +53,8 @@ def save(folder: Path, run: SelfPlay) -> Path:
     draft = folder / f".{target.name}.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(draft, ignore_errors=True)
+        for unfinished in folder.glob(".update-*"):  # of a process that was killed while it wrote
+            shutil.rmtree(unfinished)
         draft.mkdir()
         _write(draft, run)
         shutil.rmtree(target, ignore_errors=True)
@@ -108,9 +110,8 @@ def load_policy(path: Path, scenario: str) -> LLMPolicy | PolicyPerSeat:
         policies[name] = llm_policy(config.policy, llm)
     if not config.seats:
         return policies[ONE]
-    seats = learners(phases(config, training_ground(config).agents))
-    held = {seat: policies[name] for name, own in seats.items() for seat in own}
-    return PolicyPerSeat(f"{run}@{state['updates']}", held)
+    held = _holders(phases(config, training_ground(config).agents), state["updates"])
+    return PolicyPerSeat(f"{run}@{state['updates']}", {seat: policies[name] for seat, name in held.items()})
 
 
 def newest(path: Path) -> Path:
@@ -146,7 +147,8 @@ def read_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is no checkpoint, or its state.json is damaged: {error!r}. {advice}") from error
     if state.get("format") != FORMAT:
         raise CheckpointError(
-            f"{path} has format {state.get('format')!r}, but this marl_gem reads {FORMAT}; use the one that wrote it"
+            f"{path} has format {state.get('format')!r}, but this marl_gem reads {FORMAT}; use the marl_gem that wrote "
+            "it, or train anew under another name"
         )
     for name, (size, digest) in files.items():
         file = path / name
@@ -155,6 +157,15 @@ def read_state(path: Path) -> dict[str, Any]:
         if file.stat().st_size != size or _digest(file) != digest:
             raise CheckpointError(f"{path} is damaged: {name} is cut short or changed. {advice}")
     return state
+
+
+def _holders(all_phases: Sequence[Phase], updates: int) -> dict[str, str]:
+    """For each seat that is trained the policy that trained in it last, or will be the first to."""
+    begun = [phase for phase in all_phases if phase.start < updates]
+    held: dict[str, str] = {}
+    for phase in [*reversed(all_phases[len(begun) :]), *begun]:  # the later in this list, the more it counts
+        held |= phase.learning
+    return held
 
 
 def _write(draft: Path, run: SelfPlay) -> None:

@@ -17,6 +17,8 @@ from marl_gem.trainers.transitions import NORMALIZATIONS
 from marl_gem.views import view
 
 RECIPES = Path(__file__).parent / "recipes"
+NO_NAMES = ("human", "scripted", "replay")
+"""What sits in a seat elsewhere, and so is no name for a policy that learns."""
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -142,6 +144,10 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
     if config.self_play.normalization not in NORMALIZATIONS:
         raise ConfigError(f"{source}: self_play.normalization is one of {', '.join(NORMALIZATIONS)}")
     view(config.policy.view)
+    if not config.policy.start_from and config.policy.width % config.policy.heads:
+        raise ConfigError(
+            f"{source}: policy.width is a multiple of policy.heads, not {config.policy.width} for {config.policy.heads}"
+        )
     _check_seats(config, source)
     return config
 
@@ -155,7 +161,7 @@ def _check_seats(config: TrainConfig, source: str) -> None:
     """What can be told of seats and phases without the scenario."""
     for seats in (config.seats, *(phase.seats for phase in config.phases)):
         for seat, who in seats.items():
-            if learns(who) and not re.fullmatch(r"[a-z][a-z0-9_-]*", who):
+            if learns(who) and (who in NO_NAMES or not re.fullmatch(r"[a-z][a-z0-9_-]*", who)):
                 raise ConfigError(
                     f"{source}: {who!r} cannot hold the seat {seat}; name a policy that is to learn in small letters, "
                     "or say random or scripted:NAME"
@@ -167,8 +173,10 @@ def _check_seats(config: TrainConfig, source: str) -> None:
         raise ConfigError(f"{source}: phases change who holds the seats, so name those who begin in `seats`")
     starts = [0, *(phase.start for phase in config.phases), config.self_play.updates]
     if any(later <= earlier for earlier, later in itertools.pairwise(starts)) and config.phases:
+        told = ", ".join(str(phase.start) for phase in config.phases)
         raise ConfigError(
-            f"{source}: phases start one after the other, before the last of the {config.self_play.updates} updates"
+            f"{source}: phases start one after the other, before the last of the {config.self_play.updates} updates, "
+            f"not at {told}; set phases along with self_play.updates (phases=[] for none)"
         )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from marl_gem.trainers.measure import rate
+
 
 def draw_curve(
     rows: Sequence[dict[str, Any]], *, title: str, score: str, target: Path, changes: Sequence[int] = ()
@@ -25,7 +27,7 @@ def draw_curve(
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    scores = [(row["update"], row["score"]) for row in rows if "score" in row]
+    scores = [(row["update"], _score(row)) for row in rows if "score" in row]
     entropies: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         for name, value in row.items():
@@ -48,3 +50,8 @@ def draw_curve(
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(target, dpi=120)
     plt.close(figure)
+
+
+def _score(row: dict[str, Any]) -> float:
+    """The score of those who sit then: before the first update that is the first seating, and not the last."""
+    return rate(row["seatings"][0]) if row["phase"] == "before" and "seatings" in row else row["score"]

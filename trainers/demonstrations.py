@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from marl_gem.errors import MarlGemError
+from marl_gem.errors import ConfigError, MarlGemError
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
@@ -41,7 +41,11 @@ def stretches(
     Args:
         llm: the model that is to imitate them; it tells how messages become tokens.
         view: what the model will be shown.
+
+    Raises:
+        ConfigError: one is longer than what the model reads.
     """
+    context = getattr(llm.model.config, "max_position_embeddings", None)
     found: list[Trajectory] = []
     for episode in demonstrations:
         histories: dict[str, list[Exchange]] = {}
@@ -57,6 +61,11 @@ def stretches(
                 newest[agent] = []
                 found.append(newest[agent])
             answer = llm.encode_answer(turn.response.text)
+            if context is not None and len(prompt) + len(answer) > context:
+                raise ConfigError(
+                    f"a turn of {agent!r} to imitate has {len(prompt)} + {len(answer)} tokens, but {llm.name} reads "
+                    f"{context}; set policy.context higher, or a policy.view that shows less"
+                )
             newest[agent].append(_worth_imitating(episode.scenario, agent, prompt, answer))
     return found
 

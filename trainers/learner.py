@@ -60,7 +60,7 @@ class Learner:
             `divergence` from the reference, and the `drift`: the log-probability now minus the one it was
             drawn with, which is 0 on-policy up to rounding.
         """
-        self.model.train()
+        self.model.eval()  # as it sampled: dropout would make it another policy, and draw from torch's own generator
         sums = dict.fromkeys(("loss", "entropy", "divergence", "drift", "tokens"), 0.0)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate

@@ -7,8 +7,8 @@ A measurement is plain data, which goes into metrics.jsonl and report.json:
 
 A report has one from `before` and one from `after` the updates, and in `phase_ends` each seating at the end of the
 phase in which it sat so. The score of the first kind is that of all games, a draw being half a win; that of the second
-is the success of the last seating, as a mean over the policies that learn there. What success is the scenario says,
-see `evaluation.outcomes.succeeded`.
+is the success of the last seating, as a mean over the seats whose policies learn there. What success is the scenario
+says, see `evaluation.outcomes.succeeded`; in a zero-sum one two learners share it, so that each seat's own tells more.
 """
 
 from __future__ import annotations
@@ -54,8 +54,12 @@ def measure(
         told, played = _together(run, phase, games, seed)
         seatings.append(told)
         episodes += played
-    rates = [count / seatings[-1]["games"] for count in seatings[-1]["success"].values()]
-    return {"score": fmean(rates), "seatings": seatings}, episodes
+    return {"score": rate(seatings[-1]), "seatings": seatings}, episodes
+
+
+def rate(seating: dict[str, Any]) -> float:
+    """The share of success in a measured seating, as a mean over the seats whose policies learn."""
+    return fmean(count / seating["games"] for count in seating["success"].values())
 
 
 def _against_random(run: SelfPlay, games: int, seed: int) -> tuple[Measurement, list[Episode]]:
@@ -72,7 +76,7 @@ def _together(run: SelfPlay, phase: Phase, games: int, seed: int) -> tuple[Measu
         Job(
             derive_seed(seed, "together", game),
             seating,
-            f"{phase.start}-{game}",
+            f"measured-{run.updates}-{phase.start}-{game}",
             options={"task": game % env.tasks} if env.tasks else {},
         )
         for game in range(games)

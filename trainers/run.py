@@ -3,7 +3,7 @@
 runs/demo/
   config.json       the configuration
   metrics.jsonl     a row for every tenth step of the warm-up, every update and every evaluation
-  episodes.jsonl    all episodes of the evaluations, and some of each update
+  episodes.jsonl    all episodes of the measurements before and after, and some of each update
   curve.png         how the score developed
   report.json       before and after, see `measure`
   checkpoints/      everything needed to go on
@@ -19,14 +19,16 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from marl_gem.errors import ConfigError
+from marl_gem.errors import CheckpointError, ConfigError
+from marl_gem.evaluation.journal import locked
 from marl_gem.trainers import checkpoint
-from marl_gem.trainers.book import Book, read_metrics
+from marl_gem.trainers.book import METRICS, Book, read_metrics
 from marl_gem.trainers.config import TrainConfig, differences, parse
 from marl_gem.trainers.curve import draw_curve
 from marl_gem.trainers.measure import measure
 from marl_gem.trainers.seating import check
 from marl_gem.trainers.self_play import SelfPlay
+from marl_gem.trainers.trainee import check_pretrained
 
 Phase = Literal["warm-up", "before", "self-play", "after"]
 
@@ -55,10 +57,12 @@ class Run:
 
         Raises:
             ConfigError: the folder holds something already.
-            RegistryError, MissingPackage: the scenario or a seat's policy cannot be made; nothing has been written
-                then.
+            ConfigError, RegistryError, MissingPackage: the scenario, a seat's policy or the model to start from cannot
+                be made or makes no sense; nothing has been written then.
         """
         check(config)
+        if config.policy.start_from:
+            check_pretrained(config.policy.start_from)
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(
                 f"{folder} holds something already: go on with it (marl-gem train --resume {folder}), "
@@ -78,7 +82,7 @@ class Run:
 
         Raises:
             ConfigError: there is no run, or `wanted` differs; the message lists where.
-            CheckpointError: its newest checkpoint is damaged.
+            CheckpointError: its newest checkpoint is damaged, or its metrics end before that.
         """
         config = read_config(folder)
         if wanted is not None and (changes := differences(config, wanted)):
@@ -86,28 +90,40 @@ class Run:
                 f"{folder} was started with another configuration: {'; '.join(changes)}. Resume it without these "
                 "options, or start a new run under another name"
             )
-        has_checkpoint = bool(checkpoint.found(folder / "checkpoints"))
-        return cls(folder, config, checkpoint.load(folder, config) if has_checkpoint else None)
+        if not checkpoint.found(folder / "checkpoints"):
+            return cls(folder, config)
+        self_play = checkpoint.load(folder, config)
+        told = {row["update"] for row in read_metrics(folder) if row["phase"] != "warm-up"}
+        if not told.issuperset(range(self_play.updates + 1)):
+            raise CheckpointError(
+                f"{folder / METRICS} does not tell of all {self_play.updates} updates of the newest checkpoint. Put "
+                "the file back, or start a new run under another name"
+            )
+        return cls(folder, config, self_play)
 
     def work(self) -> Iterator[Progress]:
         """Do what is left of the run, and say how it goes after every step.
 
         May be interrupted at any time: what is on disk then can be resumed.
+
+        Raises:
+            JournalError: another process works on this run.
         """
-        book = Book(self.folder, self.self_play.updates if self.self_play else -1)
-        try:
-            run = self.self_play or (yield from self._begin(book))
-            yield from self._train(book, run)
-            yield from self._finish(book, run)
-        finally:
-            book.close()
-            draw_curve(
-                read_metrics(self.folder),
-                title=self.config.scenario,
-                score="success" if self.config.seats else "score against random play",
-                target=self.folder / "curve.png",
-                changes=[phase.start for phase in self.config.phases],
-            )
+        with locked(self.folder):
+            book = Book(self.folder, self.self_play.updates if self.self_play else -1)
+            try:
+                run = self.self_play or (yield from self._begin(book))
+                yield from self._train(book, run)
+                yield from self._finish(book, run)
+            finally:
+                book.close()
+                draw_curve(
+                    read_metrics(self.folder),
+                    title=self.config.scenario,
+                    score="success" if self.config.seats else "score against random play",
+                    target=self.folder / "curve.png",
+                    changes=[phase.start for phase in self.config.phases],
+                )
 
     def _begin(self, book: Book) -> Generator[Progress, None, SelfPlay]:
         """Make the policies, warm them up and measure them."""
@@ -134,10 +150,10 @@ class Run:
             begun, phase = time.monotonic(), run.phase
             metrics, episodes = run.update()
             metrics["seconds"] = book.rows[-1]["seconds"] + time.monotonic() - begun
-            if run.updates % record.probe_every == 0:
-                metrics["score"] = measure(run, record.probe_games, f"probe {run.updates}", [phase])[0]["score"]
             if run.updates == phase.end < plan.updates:
                 metrics |= measure(run, record.final_games, "final", [phase])[0]
+            elif run.updates % record.probe_every == 0:
+                metrics["score"] = measure(run, record.probe_games, f"probe {run.updates}", [phase])[0]["score"]
             book.write(run.updates, "self-play", metrics, episodes[: record.episodes])
             if run.updates % record.save_every == 0 or run.updates == plan.updates:
                 book.flush()

@@ -18,6 +18,8 @@ from marl_gem.trainers.config import TrainConfig, learns, read, recipes
 
 ONE = "policy"
 """What the policy is called that holds all seats."""
+STEPS = 100
+"""How far into a game `check` looks."""
 
 
 class Ground(NamedTuple):
@@ -116,7 +118,8 @@ def check(config: TrainConfig) -> None:
 
     Raises:
         RegistryError, MissingPackage: the scenario or a seat's policy cannot be made.
-        ConfigError: a seat makes no sense, or there is no random play where it is needed.
+        ConfigError: a seat makes no sense, an agent joins that nobody plays, or there is no random play where it is
+            needed.
     """
     for ground in (training_ground(config), test_ground(config)):
         every = phases(config, ground.agents)
@@ -124,23 +127,51 @@ def check(config: TrainConfig) -> None:
         for who in {*(who for phase in every for who in phase.seats.values()), *config.imitation.seats.values()}:
             if who not in trained:
                 ground.fixed(who)
-    _check_random_play(config)
-
-
-def _check_random_play(config: TrainConfig) -> None:
-    """Where random play is imitated or played against, the scenario has to say what is legal."""
-    imitates = config.imitation.steps or not config.policy.start_from
-    env = training_ground(config).make()
-    env.reset(seed=0)
-    for agent in env.acting:
-        random = (imitates and config.imitation.seats.get(agent, "random") == "random") or not config.seats
-        if random and env.legal_actions(agent) is None:
-            offered = [f"scripted:{name}" for name in registry.policies(config.scenario)]
-            fitting = [
-                f", or take the recipe {name}" for name in recipes() if read(name)["scenario"] == config.scenario
-            ]
+        if same := sorted(trained.keys() & registry.policies(config.scenario).keys()):
             raise ConfigError(
-                f"{config.scenario} does not say what is legal, so there is no random play to imitate and to compare "
-                f"with. Name who holds the seats (seats.{agent}=...) and whom to imitate (imitation.seats.{agent}=...; "
-                f"it offers {', '.join(offered) or 'none'}){''.join(fitting)}"
+                f"a policy that learns is called {same[0]!r}, as one that {config.scenario} offers; write "
+                f"scripted:{same[0]} to seat that one, or choose another name"
             )
+    _walk_through(config)
+
+
+def _walk_through(config: TrainConfig) -> None:
+    """Begin a game, whatever the moves, and look at everyone who acts in it."""
+    env = training_ground(config).make()
+    seats = tuple(env.possible_agents)
+    env.reset(seed=0)
+    for _ in range(STEPS):
+        actions = {}
+        for agent in env.acting:
+            if agent not in seats:
+                raise ConfigError(
+                    f"{config.scenario}: {agent!r} joins in the middle of an episode, but only the seats of those with "
+                    f"whom it begins can be trained ({', '.join(seats)})"
+                )
+            legal = env.legal_actions(agent)
+            if legal is None and _sits_at_random(config, agent):
+                raise ConfigError(_no_random_play(config.scenario, agent))
+            actions[agent] = legal[0] if legal else ""
+        if env.done:
+            return
+        env.step(actions)
+
+
+def _sits_at_random(config: TrainConfig, agent: str) -> bool:
+    """Whether random play holds this seat at any time: to be imitated, to play with or to compare with."""
+    imitates = bool(config.imitation.steps) or not config.policy.start_from
+    return (
+        not config.seats
+        or (imitates and config.imitation.seats.get(agent, "random") == "random")
+        or any(seats.get(agent) == "random" for seats in (config.seats, *(phase.seats for phase in config.phases)))
+    )
+
+
+def _no_random_play(scenario: str, agent: str) -> str:
+    offered = [f"scripted:{name}" for name in registry.policies(scenario)]
+    fitting = [f", or take the recipe {name}" for name in recipes() if read(name)["scenario"] == scenario]
+    return (
+        f"{scenario} does not say what is legal for {agent!r}, so there is no random play to imitate, to play with or "
+        f"to compare with. Name who holds the seats (seats.{agent}=...) and whom to imitate "
+        f"(imitation.seats.{agent}=...; it offers {', '.join(offered) or 'none'}){''.join(fitting)}"
+    )

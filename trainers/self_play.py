@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from marl_gem.agents import Policy
+from marl_gem.errors import ConfigError
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.config import TrainConfig
@@ -102,10 +103,14 @@ class SelfPlay:
             for seat, who in phase.seats.items()
         }
 
-    def warm_up(self) -> Iterator[dict[str, float]]:
+    def warm_up(self) -> Iterator[dict[str, Any]]:
         """Imitate demonstrations, one policy after the other, and yield each step's metrics.
 
-        Pretrained models need none: set `imitation.steps` to 0.
+        Where several policies learn, `policy` tells whose step it was. Pretrained models need no such start: set
+        `imitation.steps` to 0.
+
+        Raises:
+            ConfigError: there is nothing for a policy to imitate, or more than it can read.
         """
         plan = self.config.imitation
         if plan.steps:
@@ -113,14 +118,22 @@ class SelfPlay:
             seen = view(self.config.policy.view)
             for name, seats in learners(self.phases).items():
                 trainee = self.trainees[name]
-                yield from imitate(
+                shown = stretches(demonstrations, seats, trainee.llm, seen)
+                if not shown:
+                    raise ConfigError(
+                        f"there is nothing for {trainee.name} to imitate: in {len(demonstrations)} games nobody had a "
+                        f"turn as {' or '.join(seats)}; play more (imitation.games), or seat random there"
+                    )
+                steps = imitate(
                     trainee.learner,
-                    stretches(demonstrations, seats, trainee.llm, seen),
+                    shown,
                     steps=plan.steps,
                     batch=plan.batch,
                     learning_rate=plan.learning_rate,
                     seed=derive_seed(self.config.seed, "imitation", *_apart(name)),
                 )
+                whose = {"policy": name} if len(self.trainees) > 1 else {}
+                yield from ({**whose, **metrics} for metrics in steps)
         self._demonstrations = None
 
     def update(self) -> tuple[dict[str, Any], list[Episode]]:
@@ -212,4 +225,4 @@ def _apart(name: str) -> tuple[str, ...]:
 
 def _told(name: str, config: TrainConfig) -> str:
     """What a policy is called in records."""
-    return config.scenario if name == ONE else name
+    return name if config.seats else config.scenario

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.agents import LLMPolicy
 from marl_gem.errors import ConfigError
@@ -56,7 +56,7 @@ class Trainee:
         self.policy = llm_policy(config.policy, self.llm)
         self.pool = list(pool)
         self.reference = reference
-        self._older = TransformersLLM(copy.deepcopy(model), tokenizer, name=name)
+        self._older: TransformersLLM | None = None
 
     @property
     def updates(self) -> int:
@@ -84,17 +84,22 @@ class Trainee:
 
     def older(self, version: int, weights: Weights) -> LLMPolicy:
         """One of the pool's versions as a policy. There is one at a time: the next call changes the same model."""
+        if self._older is None:
+            self._older = TransformersLLM(copy.deepcopy(self.llm.model), self.llm.tokenizer, name=self.name)
         self._older.model.load_state_dict(weights)
         self._older.version = version
         return llm_policy(self.config.policy, self._older)
 
     def learn(self, batch: Sequence[Trajectory], *, learning_rate: float, kl: float) -> dict[str, float]:
-        """Take one step on these trajectories, whose transitions have their advantages.
+        """Take one step on these trajectories, whose transitions have their advantages; without any, none.
 
         Returns:
-            `turns`, how many transitions; `rows`, what they were merged into; and what `Learner.update` tells.
+            `turns`, how many transitions; `rows`, what they were merged into; and what `Learner.update` tells, if
+            there was a step.
         """
         turns, rows = sum(map(len, batch)), merge(batch)
+        if not rows:
+            return {"turns": 0, "rows": 0}
         learned = self.learner.update(
             rows, learning_rate=learning_rate, denominator=turns, reference=self.reference, kl=kl
         )
@@ -110,11 +115,31 @@ def llm_policy(config: PolicyConfig, llm: TransformersLLM) -> LLMPolicy:
 def load_pretrained(folder: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model and its tokenizer from a folder, in the layout of transformers; nothing is downloaded.
 
+    The weights are float32 whatever the folder holds: in bfloat16 most steps of a small learning rate round to nothing.
+
     Raises:
         ConfigError: the folder holds none.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True), tokenizer
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
+        )
+        return model, tokenizer
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder!r} holds no transformers model with a tokenizer: {error}") from error
+
+
+def check_pretrained(folder: str) -> None:
+    """Read of a model in a folder what is read quickly: its configuration and its tokenizer.
+
+    Raises:
+        ConfigError: the folder holds none, or a tokenizer without what a conversation needs.
+    """
+    try:
+        AutoConfig.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder!r} holds no transformers model with a tokenizer: {error}") from error
+    if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
+        raise ConfigError(f"the tokenizer in {folder!r} needs a chat template and an end-of-sequence token")

@@ -58,7 +58,23 @@ def train(
 
 
 def _work(run: Run) -> None:
-    """Let a run work, and show how it goes."""
+    """Let a run work, and tell what came of it."""
+    out.print(f"[bold]{escape(run.config.scenario)}[/] in {escape(str(run.folder))}")
+    try:
+        _watch(run)
+        if run.report is None:
+            run.save()
+    except KeyboardInterrupt:  # at once, and maybe in the middle of an update: what was saved before is what there is
+        pass
+    if run.report is None:
+        out.print(f"stopped. What there is lies in {escape(str(run.folder))}; go on with:")
+        out.print(f"  marl-gem train --resume {escape(str(run.folder))}", soft_wrap=True)
+        sys.exit(130)
+    _show_report(run, run.report)
+
+
+def _watch(run: Run) -> None:
+    """Show how a run goes, until it ends or somebody asks it to stop."""
     imitated = "others" if run.config.imitation.seats else "random play"
     labels = {"warm-up": f"imitating {imitated}", "self-play": "co-evolution" if run.config.seats else "self-play"}
     measuring = "measuring" if run.config.seats else "playing random"
@@ -70,7 +86,6 @@ def _work(run: Run) -> None:
         TextColumn("{task.fields[told]}"),
         console=out,
     )
-    out.print(f"[bold]{escape(run.config.scenario)}[/] in {escape(str(run.folder))}")
     with stop_on_interrupt() as stop, bar:
         tasks: dict[str, Any] = {}
         told: dict[str, dict[str, Any]] = {}
@@ -83,23 +98,21 @@ def _work(run: Run) -> None:
             bar.update(tasks[progress.phase], completed=progress.done, told=_told(progress.phase, newest))
             if stop and progress.phase != "after":
                 break
-    if run.report is None:
-        run.save()
-        out.print(f"stopped. What there is lies in {escape(str(run.folder))}; go on with:")
-        out.print(f"  marl-gem train --resume {escape(str(run.folder))}", soft_wrap=True)
-        sys.exit(130)
+
+
+def _show_report(run: Run, report: dict[str, Any]) -> None:
     if run.config.seats:
-        _show_seatings(run.report)
+        _show_seatings(report)
     else:
         for when in ("before", "after"):
-            tallies = {agent: Tally(**counts) for agent, counts in run.report[when].items()}
+            tallies = {agent: Tally(**counts) for agent, counts in report[when].items()}
             show_tallies(tallies, f"{when}, against random legal play")
-    before, after, seconds = (run.report[key] for key in ("score_before", "score_after", "seconds"))
+    before, after, seconds = (report[key] for key in ("score_before", "score_after", "seconds"))
     what = "success" if run.config.seats else "win 1, draw 1/2"
     out.print(f"score [bold]{before:.3f}[/] -> [bold]{after:.3f}[/] ({what}) in {seconds:.0f} s of training")
     for file in ("report.json", "curve.png", "episodes.jsonl", "metrics.jsonl", "config.json", "checkpoints"):
         out.print(f"  {escape(str(run.folder / file))}", soft_wrap=True)
-    out.print(_how_to_play(run), soft_wrap=True)
+    out.print(_how_to_play(run, report), soft_wrap=True)
 
 
 def _show_seatings(report: dict[str, Any]) -> None:
@@ -117,11 +130,10 @@ def _show_seatings(report: dict[str, Any]) -> None:
     out.print(table)
 
 
-def _how_to_play(run: Run) -> str:
-    assert run.report is not None
+def _how_to_play(run: Run, report: dict[str, Any]) -> str:
     if not run.config.seats:
-        return f"play it: marl-gem play {run.config.scenario} --seat {next(iter(run.report['after']))}={run.folder} ..."
-    last = run.report["after"][-1]
+        return f"play it: marl-gem play {run.config.scenario} --seat {next(iter(report['after']))}={run.folder} ..."
+    last = report["after"][-1]
     seats = " ".join(
         f"--seat {agent}={run.folder if agent in last['success'] else who}" for agent, who in last["seats"].items()
     )
