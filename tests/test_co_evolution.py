@@ -18,7 +18,7 @@ from transformers import GPT2LMHeadModel
 
 from marl_gem import MultiAgentEnv, SequentialSelector, registry
 from marl_gem.agents import LLMPolicy, PolicyPerSeat
-from marl_gem.errors import ConfigError, RegistryError
+from marl_gem.errors import ConfigError, MarlGemError, RegistryError
 from marl_gem.rollout import Job, collect
 from marl_gem.seats import options_of, policy
 from marl_gem.settings import override
@@ -358,10 +358,19 @@ class Silent(Babble):
     turns = 2
 
 
+class Fragile(Babble):
+    """Some episodes break, always the same ones."""
+
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        super()._process_actions(actions)
+        if self.steps == 4 and self.seed % 4 == 1:
+            raise RuntimeError("broken")
+
+
 @pytest.fixture
 def _babble(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "_scenarios", dict(registry._scenarios))
-    for game in (Babble, Late, Silent):
+    for game in (Babble, Late, Silent, Fragile):
         registry.register(f"test:{game.__name__}-v0", game, agents=3)
     yield
 
@@ -403,6 +412,23 @@ class TestThreeAgents:
                     expected[ids] = expected.get(ids, 0.0) + (value - fmean(values)) / pstdev(values)
             assert {row.ids: row.weights[-1] for row in step["rows"]} == pytest.approx(expected)
             assert step["denominator"] == 2 * len(episodes) * len(agents) > len(step["rows"])
+
+    def test_an_episode_that_fails_teaches_nothing_and_stops_nobody(
+        self, learned: list[dict[str, Any]], tmp_path: Path
+    ) -> None:
+        config = babble("Fragile", TEAM, "imitation.games=8", "imitation.steps=0", "self_play.games=12")
+        for _ in Run.start(tmp_path / "run", config).work():
+            pass
+        updates = [row for row in rows(tmp_path / "run") if row["phase"] == "self-play"]
+        assert len(updates) == 3 and any(0 < row["failed"] < 12 for row in updates)
+        assert all(row["games"] + row["failed"] == 12 for row in updates)
+        assert [step["denominator"] for step in learned] == [2 * n * row["games"] for row in updates for n in (2, 1)]
+
+    def test_where_all_episodes_fail_the_error_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = SelfPlay.start(babble("Babble", TEAM))
+        monkeypatch.setattr(Babble, "observe", lambda env, agent: 1 / 0)
+        with pytest.raises(MarlGemError, match=r"every game of test:Babble-v0 failed, in env .*ZeroDivisionError"):
+            run.update()
 
     def test_in_games_with_older_ones_the_seat_that_learns_changes(self, learned: list[dict[str, Any]]) -> None:
         SelfPlay.start(babble("Babble", TEAM, "self_play.older_selves=1")).update()

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from marl_gem.errors import ConfigError, MarlGemError
+from marl_gem.errors import ConfigError
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.seating import training_ground
-from marl_gem.trainers.transitions import Trajectory, Transition
+from marl_gem.trainers.transitions import Trajectory, Transition, whole
 from marl_gem.types import Episode
 from marl_gem.views import Exchange, View
 
 
 def play(config: TrainConfig) -> Sequence[Episode]:
-    """As many demonstrations as the configuration asks for."""
+    """As many demonstrations as the configuration asks for, less those that failed."""
     ground = training_ground(config)
     seating = {agent: ground.fixed(config.imitation.seats.get(agent, "random")) for agent in ground.agents}
     jobs = [Job(derive_seed(config.seed, "random game", game), seating) for game in range(config.imitation.games)]
-    return check_played(collect(ground.make, jobs))
+    return whole(collect(ground.make, jobs))
 
 
 def texts(demonstrations: Sequence[Episode]) -> list[str]:
@@ -68,18 +68,6 @@ def stretches(
                 )
             newest[agent].append(_worth_imitating(episode.scenario, agent, prompt, answer))
     return found
-
-
-def check_played(episodes: Sequence[Episode]) -> Sequence[Episode]:
-    """The same episodes, if all were played to their end.
-
-    Raises:
-        MarlGemError: one failed; the message tells its error.
-    """
-    for episode in episodes:
-        if (error := episode.error) is not None:
-            raise MarlGemError(f"a game of {episode.scenario} failed in {error.origin} ({error.type}): {error.message}")
-    return episodes
 
 
 def _extends(prompt: tuple[int, ...], before: Transition) -> bool:

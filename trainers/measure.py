@@ -24,9 +24,9 @@ from marl_gem.evaluate import head_to_head, overall
 from marl_gem.evaluation.outcomes import succeeded
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
-from marl_gem.trainers.demonstrations import check_played
 from marl_gem.trainers.seating import ONE, Phase, test_ground
 from marl_gem.trainers.self_play import SelfPlay
+from marl_gem.trainers.transitions import whole
 from marl_gem.types import Episode
 
 Measurement: TypeAlias = dict[str, Any]
@@ -69,7 +69,7 @@ def _against_random(run: SelfPlay, games: int, seed: int) -> tuple[Measurement, 
 
 
 def _together(run: SelfPlay, phase: Phase, games: int, seed: int) -> tuple[Measurement, list[Episode]]:
-    """Games of a phase's seating; where the scenario has tasks, each in turn."""
+    """Games of a phase's seating; where the scenario has tasks, each in turn. One that failed does not count."""
     ground = test_ground(run.config)
     env, seating = ground.make(), run.policies(phase, ground)
     jobs = [
@@ -81,7 +81,8 @@ def _together(run: SelfPlay, phase: Phase, games: int, seed: int) -> tuple[Measu
         )
         for game in range(games)
     ]
-    episodes = list(check_played(collect(ground.make, jobs, concurrency=min(games, 1024))))
+    episodes = collect(ground.make, jobs, concurrency=min(games, 1024))
+    played = whole(episodes)
     competitive = env.facts.zero_sum is True
-    success = {seat: sum(succeeded(one, seat, competitive) for one in episodes) for seat in phase.learning}
-    return {"seats": phase.seats, "success": success, "games": games}, episodes
+    success = {seat: sum(succeeded(one, seat, competitive) for one in played) for seat in phase.learning}
+    return {"seats": phase.seats, "success": success, "games": len(played)}, episodes

@@ -27,12 +27,12 @@ from marl_gem.errors import ConfigError
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.config import TrainConfig
-from marl_gem.trainers.demonstrations import check_played, play, stretches, texts
+from marl_gem.trainers.demonstrations import play, stretches, texts
 from marl_gem.trainers.imitation import imitate
 from marl_gem.trainers.seating import ONE, Ground, Phase, learners, phases, training_ground
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from marl_gem.trainers.trainee import Trainee, load_pretrained
-from marl_gem.trainers.transitions import Trajectory, trajectories, with_advantages
+from marl_gem.trainers.transitions import Trajectory, trajectories, whole, with_advantages
 from marl_gem.types import Episode
 from marl_gem.views import view
 
@@ -139,10 +139,15 @@ class SelfPlay:
     def update(self) -> tuple[dict[str, Any], list[Episode]]:
         """Play, learn, and return this update's metrics and episodes.
 
-        The metrics: `update`, how many there have been; `games`; `return/AGENT`, the mean return of each learning
-        seat; `illegal`, the share of turns with an illegal move; `flat`, the agents whose returns had no spread;
-        `seconds_playing`, `seconds_learning`; and those of `Trainee.learn`, with `/POLICY` behind each name where
-        several policies learn.
+        An episode that failed teaches nothing, and is told as one of `failed`; its neighbours count.
+
+        The metrics: `update`, how many there have been; `games` and `failed`; `return/AGENT`, the mean return of
+        each learning seat; `illegal`, the share of turns with an illegal move; `flat`, the agents whose returns had
+        no spread; `seconds_playing`, `seconds_learning`; and those of `Trainee.learn`, with `/POLICY` behind each
+        name where several policies learn.
+
+        Raises:
+            MarlGemError: every episode failed.
         """
         phase, begun = self.phase, time.perf_counter()
         for name in phase.learners:
@@ -150,26 +155,27 @@ class SelfPlay:
                 self.trainees[name].hold()
             self.trainees[name].remember()
         jobs, learning = self._jobs(phase)
-        episodes = list(check_played(collect(self.ground.make, jobs, concurrency=len(jobs))))
-        played = time.perf_counter()
-        learned = self._learn(phase, episodes, learning)
+        episodes = collect(self.ground.make, jobs, concurrency=len(jobs))
+        played, ended = whole(episodes), time.perf_counter()
+        learned = self._learn(phase, played, learning)
         self.updates += 1
         returns: dict[str, list[float]] = {}
-        for episode in episodes:
+        for episode in played:
             for agent in learning[episode.id]:
                 returns.setdefault(agent, []).append(episode.returns[agent])
         metrics = {
             "update": self.updates,
-            "games": len(episodes),
+            "games": len(played),
+            "failed": len(episodes) - len(played),
             **{f"return/{agent}": fmean(values) for agent, values in sorted(returns.items())},
-            "illegal": fmean("illegal" in turn.info for episode in episodes for turn in episode.turns),
+            "illegal": fmean("illegal" in turn.info for episode in played for turn in episode.turns),
             **learned,
-            "seconds_playing": played - begun,
-            "seconds_learning": time.perf_counter() - played,
+            "seconds_playing": ended - begun,
+            "seconds_learning": time.perf_counter() - ended,
         }
         return metrics, episodes
 
-    def _learn(self, phase: Phase, episodes: list[Episode], learning: Learning) -> dict[str, Any]:
+    def _learn(self, phase: Phase, episodes: Sequence[Episode], learning: Learning) -> dict[str, Any]:
         """Let each policy take its step on the turns of its seats."""
         plan = self.config.self_play
         batch: list[Trajectory] = []

@@ -12,11 +12,24 @@ from dataclasses import dataclass
 
 import msgspec
 
-from marl_gem.errors import ConfigError
+from marl_gem.errors import ConfigError, MarlGemError
 from marl_gem.trainers.advantages import Baseline, discounted_returns, rebn
 from marl_gem.types import Episode
 
 NORMALIZATIONS = ("agent", "all", "none")
+
+
+def whole(episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes that were played to their end. One that failed teaches nothing; its neighbours do.
+
+    Raises:
+        MarlGemError: all failed; the message tells the first one's error.
+    """
+    played = [episode for episode in episodes if episode.error is None]
+    if episodes and not played and (error := episodes[0].error):
+        scenario = episodes[0].scenario
+        raise MarlGemError(f"every game of {scenario} failed, in {error.origin} ({error.type}): {error.message}")
+    return played
 
 
 class Transition(msgspec.Struct, frozen=True):

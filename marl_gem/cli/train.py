@@ -143,7 +143,8 @@ def _how_to_play(run: Run, report: dict[str, Any]) -> str:
 def _told(phase: str, metrics: dict[str, Any]) -> str:
     """The few numbers that fit behind a progress bar; the score is the newest there is."""
     names = {"warm-up": ("loss",), "self-play": ("score", "entropy")}.get(phase, ("score",))
-    return "  ".join(f"{name} {metrics[name]:.3f}" for name in names if name in metrics)
+    told = [f"{name} {metrics[name]:.3f}" for name in names if name in metrics]
+    return "  ".join([*told, *([f"[red]{metrics['failed']} games failed[/]"] if metrics.get("failed") else [])])
 
 
 def _folder(runs: Path, name: str | None, what: str) -> Path:
