@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from marl_gem.agents import Agent, Policy
+from marl_gem.agents import Agent, Policy, PolicyPerSeat
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import AgentError, InvalidAction, LLMError
 from marl_gem.recording import OpenEpisode
@@ -208,11 +208,11 @@ def _take_seat(env: MultiAgentEnv, job: Job, record: _Record, agent_id: str) -> 
 
 
 def _policy(seating: Seating, agent_id: str) -> Policy:
-    if not isinstance(seating, Mapping):
-        return seating
-    if agent_id not in seating:
+    """Who sits there; of several policies as one, the one that does, so that records tell its name."""
+    if isinstance(seating, Mapping) and agent_id not in seating:
         raise AgentError(f"nobody is seated as {agent_id!r}; there are policies for {sorted(seating)}")
-    return seating[agent_id]
+    policy = seating[agent_id] if isinstance(seating, Mapping) else seating
+    return policy.policies.get(agent_id, policy) if isinstance(policy, PolicyPerSeat) else policy
 
 
 async def _ask(

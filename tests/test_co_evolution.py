@@ -546,6 +546,8 @@ class TestSeatsAfterwards:
         user, assistant = pair.policies["user"], pair.policies["assistant"]
         assert isinstance(user, LLMPolicy) and isinstance(assistant, LLMPolicy)
         assert (user.name, assistant.name) == ("pair/user@3", "pair/assistant@5")
+        (episode,) = collect(lambda: registry.make(DESK), [Job(3, pair)])
+        assert episode.models["user"] == "pair/user@3"
         trained = checkpoint.load(finished)
         both = {seat: trained.trainees[seat].policy for seat in ("user", "assistant")}
         played = [

@@ -45,7 +45,6 @@ def stretches(
     Raises:
         ConfigError: one is longer than what the model reads.
     """
-    context = getattr(llm.model.config, "max_position_embeddings", None)
     found: list[Trajectory] = []
     for episode in demonstrations:
         histories: dict[str, list[Exchange]] = {}
@@ -61,10 +60,10 @@ def stretches(
                 newest[agent] = []
                 found.append(newest[agent])
             answer = llm.encode_answer(turn.response.text)
-            if context is not None and len(prompt) + len(answer) > context:
+            if len(prompt) + len(answer) > llm.context:
                 raise ConfigError(
                     f"a turn of {agent!r} to imitate has {len(prompt)} + {len(answer)} tokens, but {llm.name} reads "
-                    f"{context}; set policy.context higher, or a policy.view that shows less"
+                    f"{llm.context}; set policy.context higher, or a policy.view that shows less"
                 )
             newest[agent].append(_worth_imitating(episode.scenario, agent, prompt, answer))
     return found

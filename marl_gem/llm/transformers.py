@@ -65,14 +65,19 @@ class TransformersLLM:
     def name(self) -> str:
         return f"{self.base_name}@{self.version}"
 
+    @property
+    def context(self) -> int:
+        """How many tokens the model reads, prompt and answer together; very many if it does not say."""
+        return int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
+
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
     ) -> Response:
         prompt = self.encode(messages, tools)
-        room = self._context() - len(prompt)
+        room = self.context - len(prompt)
         if room < 1:
             raise ContextTooLong(
-                f"a prompt of {len(prompt)} tokens does not fit {self.name}, which reads {self._context()}; "
+                f"a prompt of {len(prompt)} tokens does not fit {self.name}, which reads {self.context}; "
                 "use a view that shows less history, or a model with a longer context"
             )
         loop = asyncio.get_running_loop()
@@ -216,9 +221,6 @@ class TransformersLLM:
         ids = torch.tensor([(pad,) * (width - len(prompt)) + prompt for prompt in prompts], device=self.model.device)
         mask = torch.tensor([(0,) * (width - len(prompt)) + (1,) * len(prompt) for prompt in prompts])
         return ids, mask.to(self.model.device)
-
-    def _context(self) -> int:
-        return int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
 
     def _render_messages(self, roles: tuple[str, ...], tools: tuple[str, ...]) -> str:
         """The chat template around these roles' messages, with a mark where each message stands."""
