@@ -11,7 +11,7 @@ from marl_gem.seeding import derive_seed
 from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.seating import training_ground
 from marl_gem.trainers.transitions import Trajectory, Transition, whole
-from marl_gem.types import Episode
+from marl_gem.types import Episode, Observation
 from marl_gem.views import Exchange, View
 
 
@@ -88,8 +88,8 @@ def _worth_imitating(scenario: str, agent: str, prompt: tuple[int, ...], answer:
     )
 
 
-def _shown(observation: object) -> list[str]:
+def _shown(observation: Observation) -> list[str]:
     """The texts of an observation."""
     if isinstance(observation, str):
         return [observation]
-    return [part["text"] for part in observation if "text" in part]  # type: ignore[attr-defined]
+    return [part["text"] for part in observation if "text" in part]
