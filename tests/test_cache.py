@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures.thread import _global_shutdown_lock
 from pathlib import Path
 from typing import Any
 
@@ -470,6 +471,23 @@ def test_a_cache_that_nobody_has_any_more_lets_go_of_its_thread_and_file(file: P
         gc.collect()
         thread.join(5)
     assert not thread.is_alive() and not Path(f"{file}-wal").exists()
+
+
+def test_a_cache_may_go_in_the_middle_of_another_pool_s_work(file: Path) -> None:
+    """A collection may come while its thread holds the lock that all pools share; nothing may wait for that then."""
+    cached = Cached(Counting(), file)
+    ask(cached)
+    cached.itself = cached  # type: ignore[attr-defined]  # so that only a collection lets go of it
+    del cached
+
+    def collect() -> None:
+        with _global_shutdown_lock:
+            gc.collect()
+
+    at_work = threading.Thread(target=collect, daemon=True)
+    at_work.start()
+    at_work.join(10)
+    assert not at_work.is_alive()
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -21,7 +21,6 @@ import json
 import sqlite3
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ class ResponseCache:
         self._thread = ThreadPoolExecutor(1, "marl_gem-cache")
         self._connection = connection
         self._warned = False
-        self._close = weakref.finalize(self, _close, connection, self._thread)
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"ResponseCache({str(self.path)!r})"
@@ -89,12 +88,19 @@ class ResponseCache:
                 warnings.warn(f"{self.path} keeps no answers: {error}", RuntimeWarning, stacklevel=2)
 
     def close(self) -> None:
-        """Let go of the file. Happens by itself when nobody has the cache any more."""
-        self._close()
+        """Let go of the file. Happens by itself when nobody has the cache any more: its thread and its connection
+        end with the last reference. (A finalizer that asked the thread to close could run while the same thread held
+        the lock of another pool, and wait for it for ever.)"""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._thread.submit(self._connection.close)  # when all is done that was asked for
+            except RuntimeError:  # the interpreter exits, and has ended the thread
+                self._connection.close()
         self._thread.shutdown()
 
     async def _run(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        if not self._close.alive:
+        if self._closed:
             raise LLMError(f"the response cache {self.path} is closed")
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, self._connection, *arguments)
 
@@ -268,12 +274,3 @@ def _read(connection: sqlite3.Connection, key: str) -> str | None:
 
 def _write(connection: sqlite3.Connection, key: str, line: str) -> None:
     connection.execute("INSERT OR IGNORE INTO answers (key, response) VALUES (?, ?)", (key, line))
-
-
-def _close(connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
-    """Close when all is done that was asked for; this may run in any thread, that one included."""
-    try:
-        thread.submit(connection.close)
-        thread.shutdown(wait=False)
-    except RuntimeError:  # the interpreter exits, and has ended the thread
-        connection.close()
