@@ -316,13 +316,14 @@ def _families() -> dict[str, importlib.metadata.EntryPoint]:
 def _load(family: str) -> None:
     """Import a family's plug-in, once."""
     if family not in _loaded and (point := _families().get(family)):
+        tables: tuple[dict[Any, Any], ...] = (_scenarios, _policies, _strategies)
         before = dict(_scenarios), _copy(_policies), _copy(_strategies)
         try:
             point.load()
         except Exception as error:
-            for now, then in zip((_scenarios, _policies, _strategies), before, strict=True):
-                now.clear()  # type: ignore[attr-defined]
-                now.update(then)  # type: ignore[attr-defined]  # half a family would be registered twice at the next try
+            for now, then in zip(tables, before, strict=True):
+                now.clear()
+                now.update(then)  # half a family would be registered twice at the next try
             raise RegistryError(
                 f"the scenarios {family}:... of {point.value} cannot be loaded: {type(error).__name__}: {error}"
             ) from error
