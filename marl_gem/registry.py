@@ -317,7 +317,7 @@ def _load(family: str) -> None:
     """Import a family's plug-in, once."""
     if family not in _loaded and (point := _families().get(family)):
         tables: tuple[dict[Any, Any], ...] = (_scenarios, _policies, _strategies)
-        before = dict(_scenarios), _copy(_policies), _copy(_strategies)
+        before: tuple[dict[Any, Any], ...] = (dict(_scenarios), _copy(_policies), _copy(_strategies))
         try:
             point.load()
         except Exception as error:
