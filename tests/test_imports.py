@@ -18,7 +18,7 @@ LAYERS = [
     {"selectors", "views", "tools"},
     {"llm"},
     {"env"},
-    {"agents", "wrappers", "convert", "vector", "recording"},
+    {"agents", "analysis", "wrappers", "convert", "vector", "recording"},
     {"rollout", "registry", "replay", "testing"},
     {"evaluate", "evaluation", "export", "viewer"},
     {"scenarios", "trainers"},
