@@ -41,7 +41,7 @@ from tests.fake_server import Behaviour, Call, FakeServer, completion, echo
 
 KUHN = "game:KuhnPoker-v0"
 CANARY = f"sk-canary-{secrets.token_hex(16)}"
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 SERVED = "tiny@{url},api_key_env=CANARY_KEY"
 HOSTED = pytest.param(

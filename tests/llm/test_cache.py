@@ -28,7 +28,7 @@ from marl_gem.llm.retry import Backoff, Retrying
 from marl_gem.rollout import Job, collect
 from marl_gem.types import Message, Response, ToolSpec
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
 PLAIN = Sampling()
 

@@ -11,7 +11,7 @@ import pytest
 from marl_gem.agents import ScriptedPolicy
 from marl_gem.rollout import Job, collect
 
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
 
 def run_blocks() -> dict[str, Any]:
@@ -34,7 +34,7 @@ def test_the_readmes_code_runs_and_does_what_it_says() -> None:
 
 
 def test_every_file_and_command_it_names_exists() -> None:
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     for path in re.findall(r"`((?:trainers|marl_gem|docs|benchmarks)/[\w./]+)`", README):
         assert (root / path).exists(), path
     for target in re.findall(r"make (\w+)", README):

@@ -30,7 +30,7 @@ from marl_gem.scenarios.tau.registration import VARIABLE, register_named
 from marl_gem.testing import check_env
 from marl_gem.tools.calls import write_call
 
-LIBRARY = Path(__file__).parents[1] / "examples" / "library"
+LIBRARY = Path(__file__).parents[2] / "examples" / "library"
 TODAY = date(2031, 5, 12)
 GRADES = {"lookup", "one change", "several changes", "conditional", "refusal", "transfer"}
 

@@ -61,7 +61,7 @@ from marl_gem.types import Facts, to_json  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 """PettingZoo's and Gymnasium's checks warn of spaces that are not arrays."""
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TAXI = max(id for id in gymnasium.registry if id.startswith("Taxi-v"))
 
 # Our scenarios

@@ -45,7 +45,7 @@ from marl_gem.seeding import derive_seed
 from marl_gem.types import Episode, Facts, Limits, Observation, from_json
 from tests.slow_game import Slow, SlowPolicy
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GUESS = SlowPolicy()
 
 # The scenarios and the players

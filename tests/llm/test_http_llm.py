@@ -55,7 +55,7 @@ from tests.fake_server import (
     status,
 )
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 KEY = "sk-canary-0123456789"
 TOOLS = (ToolSpec("look", "Look up an order.", {"type": "object", "properties": {"id": {"type": "string"}}}),)
 PLAIN = Sampling(max_tokens=8)

@@ -16,7 +16,7 @@ from marl_gem.errors import RecordError, UnknownScenario
 from marl_gem.testing import playthrough, playthrough_file, replay
 from marl_gem.types import Facts
 
-FOLDER = Path(__file__).with_name("playthroughs")
+FOLDER = Path(__file__).parents[1] / "playthroughs"
 ALL = [scenario.id for scenario in marl_gem.list()]
 AVAILABLE = [scenario.id for scenario in marl_gem.list() if not scenario.unavailable]
 
@@ -24,7 +24,7 @@ AVAILABLE = [scenario.id for scenario in marl_gem.list() if not scenario.unavail
 BORROWED = {"tau:retail-v0", "tau:airline-v0"}
 """Played with data that may not be copied here, not even into a playthrough."""
 
-TO = f"--out {FOLDER.relative_to(FOLDER.parents[1])}"
+TO = f"--out {FOLDER.relative_to(FOLDER.parents[2])}"
 
 
 @pytest.mark.parametrize("id", AVAILABLE)
