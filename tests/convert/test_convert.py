@@ -36,7 +36,6 @@ from pettingzoo.utils import (  # noqa: E402
 
 import marl_gem  # noqa: E402
 from marl_gem import DirectedSelector, MultiAgentEnv, ParallelSelector, Role, SequentialSelector  # noqa: E402
-from marl_gem.agents import RandomPolicy, ScriptedPolicy  # noqa: E402
 from marl_gem.convert import (  # noqa: E402
     Content,
     FreeText,
@@ -54,9 +53,10 @@ from marl_gem.errors import (  # noqa: E402
     MissingPackage,
     ScenarioFault,
 )
+from marl_gem.policies import RandomPolicy, ScriptedPolicy  # noqa: E402
 from marl_gem.rollout import Job, collect  # noqa: E402
 from marl_gem.testing import check_env  # noqa: E402
-from marl_gem.types import Facts, to_json  # noqa: E402
+from marl_gem.types import Metadata, to_json  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 """PettingZoo's and Gymnasium's checks warn of spaces that are not arrays."""
@@ -72,7 +72,7 @@ class RockPaperScissors(MultiAgentEnv):
 
     possible_agents = ("a_0", "b_0")
     selector = ParallelSelector()
-    facts = Facts(zero_sum=True, turn_order="parallel")
+    metadata = Metadata(zero_sum=True, turn_order="parallel")
     hands = ("rock", "paper", "scissors")
 
     def _reset(self, options: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ class Village(MultiAgentEnv):
 
     possible_agents = ("ann", "bob", "cat")
     selector = SequentialSelector()
-    facts = Facts(turn_order="sequential", joins=True)
+    metadata = Metadata(turn_order="sequential", joins=True)
     max_steps = 40
 
     def _reset(self, options: Mapping[str, Any]) -> None:
@@ -164,7 +164,7 @@ class Quiz(MultiAgentEnv):
 
     possible_agents = ("pupil_0",)
     selector = SequentialSelector()
-    facts = Facts(turn_order="sequential")
+    metadata = Metadata(turn_order="sequential")
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)
@@ -277,7 +277,7 @@ def test_pettingzoo_s_checks_of_an_aec_env(name: str) -> None:
 @every_scenario
 def test_pettingzoo_s_checks_of_a_parallel_env_or_a_way_out(name: str) -> None:
     env = make(name)
-    if env.facts.turn_order == "parallel" or len(env.possible_agents) == 1:
+    if env.metadata.turn_order == "parallel" or len(env.possible_agents) == 1:
         parallel_api_test(to_parallel(env), num_cycles=10)
         first, second = (parallel_episode(to_parallel(make(name)), seed=11) for _ in range(2))
         assert first == second
@@ -572,7 +572,7 @@ def test_a_parallel_env_gives_five_dicts_of_all_that_were_alive() -> None:
 
 def test_an_env_that_does_not_say_that_it_takes_turns_is_found_out() -> None:
     class Undeclared(RockPaperScissors):
-        facts = Facts()
+        metadata = Metadata()
         selector = SequentialSelector()
 
     with pytest.raises(ConversionError, match=r"now \['a_0'\] act.*to_aec"):
@@ -1245,7 +1245,7 @@ def test_with_a_factory_no_episode_depends_on_what_was_before() -> None:
 
 def test_agents_come_and_go_with_the_foreign_env() -> None:
     env = from_pettingzoo(NATIVE["newcomers"])
-    assert env.possible_agents == () and env.facts.joins
+    assert env.possible_agents == () and env.metadata.joins
     list(text_episode(env, seed=1, steps=600))
     assert len(env.returns) > 10 and set(env.agents) == set(env.foreign.agents) < set(env.returns)
     names = set(env.returns)
@@ -1341,7 +1341,7 @@ def test_a_foreign_env_keeps_our_promises(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in [*HERE, *REGISTERED] if name != "Debate"])
 def test_to_pettingzoo_and_back_is_the_same_episode(name: str) -> None:
     env = make(name)
-    parallel = env.facts.turn_order == "parallel"
+    parallel = env.metadata.turn_order == "parallel"
     back = from_pettingzoo(lambda: (to_parallel if parallel else to_aec)(make(name)))
     assert same_episode(env, back, seed=QUICK_SEEDS.get(name, 3), steps=15)
 

@@ -14,12 +14,13 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
-    {"errors", "types", "seeding", "settings"},
+    {"errors", "types", "seeding", "overrides"},
     {"selectors", "views", "tools"},
     {"llm"},
     {"env"},
-    {"agents", "wrappers", "convert", "vector", "recording"},
-    {"rollout", "registry", "replay", "testing"},
+    {"policies", "episode_builder"},
+    {"wrappers", "convert", "vector"},
+    {"rollout", "registry", "testing"},
     {"evaluate", "evaluation", "export", "viewer"},
     {"scenarios", "trainers"},
     {"seats", "cli"},

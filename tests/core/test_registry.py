@@ -12,8 +12,8 @@ import pytest
 
 import marl_gem
 from marl_gem import MultiAgentEnv, SequentialSelector, registry
-from marl_gem.agents import Policy, ScriptedPolicy
 from marl_gem.errors import ConfigError, InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
+from marl_gem.policies import Policy, ScriptedPolicy
 
 
 class Echo(MultiAgentEnv):
@@ -65,7 +65,7 @@ def test_did_you_mean(asked: str, meant: str) -> None:
 @pytest.mark.parametrize("asked", ["", ":", "xxxxxxxxxxxx:qqqqqqqqqq"])
 def test_nothing_is_suggested_for_nonsense(asked: str) -> None:
     with pytest.raises(UnknownScenario, match="There is no scenario") as caught:
-        registry.spec(asked)
+        registry.get(asked)
     assert not asked.startswith("x") or "Did you mean" not in str(caught.value)
 
 
@@ -145,7 +145,7 @@ def test_a_plug_in_is_imported_when_it_is_first_asked_for(monkeypatch: pytest.Mo
     marl_gem.make("echo:Echo-v0")
     assert loads == []
     assert [marl_gem.make("plug:Echo-v0").greeting for _ in range(2)] == ["plugged in"] * 2
-    assert registry.spec("plug:Echo-v0").agents == (2, 4)
+    assert registry.get("plug:Echo-v0").agents == (2, 4)
     marl_gem.list()
     assert loads == ["plug"]
 

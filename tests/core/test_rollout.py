@@ -25,13 +25,14 @@ from marl_gem import (
     seats,
     views,
 )
-from marl_gem.agents import HumanPolicy, LLMPolicy, RandomPolicy, ScriptedPolicy, as_text
 from marl_gem.errors import AgentError, ConfigError, LLMError, MarlGemError
 from marl_gem.evaluate import Tally, head_to_head, overall, tally, wilson
 from marl_gem.llm import Sampling
-from marl_gem.rollout import Job, collect, play, stream
+from marl_gem.policies import HumanPolicy, LLMPolicy, RandomPolicy, ScriptedPolicy
+from marl_gem.rollout import Job, collect, play_episode, stream
 from marl_gem.seeding import derive_seed
 from marl_gem.types import EpisodeError, Limits, from_json, to_json
+from marl_gem.views import as_text
 
 # The scenarios
 
@@ -221,7 +222,7 @@ def test_a_role_is_what_was_told_before_the_first_turn() -> None:
 
 def test_play_needs_no_stream() -> None:
     for kind in (Count, type("BlockingOnce", (Blocking,), {"seconds": 0.0, "threads": set()})):
-        episode = asyncio.run(play(kind(), Job(7, ones, "mine")))
+        episode = asyncio.run(play_episode(kind(), Job(7, ones, "mine")))
         assert (episode.id, episode.returns) == ("mine", {"a": 2.0, "b": 2.0})
 
 

@@ -24,7 +24,7 @@ from marl_gem import MultiAgentEnv, ParallelSelector, Role, SequentialSelector, 
 from marl_gem.cli.check import check, playthrough
 from marl_gem.errors import ConfigError, InvalidOption, MarlGemError, PromiseBroken, UnavailableScenario
 from marl_gem.testing import CHECKS, Outcome, Plan, Report, check_env, check_purity, check_seeding
-from marl_gem.types import Facts
+from marl_gem.types import Metadata
 
 BRIEF = Plan(seeds=(0, 1), steps=30, copies=8, seconds=0.5)
 HERE = [name for name in CHECKS if name != "processes"]  # which takes a second, and has tests of its own
@@ -43,7 +43,7 @@ class Rolls(MultiAgentEnv):
 
     possible_agents = ("a", "b")
     selector = SequentialSelector()
-    facts = Facts(zero_sum=True, turn_order="sequential", reward_range=(-1.0, 1.0))
+    metadata = Metadata(zero_sum=True, turn_order="sequential", reward_range=(-1.0, 1.0))
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)
@@ -82,7 +82,7 @@ class Together(Rolls):
     """All roll at the same time, and are shown their sum as content parts."""
 
     selector = ParallelSelector()
-    facts = Facts(zero_sum=True, turn_order="parallel")
+    metadata = Metadata(zero_sum=True, turn_order="parallel")
 
     def observe(self, agent: str) -> Any:
         image = {"type": "image", "image": "data:..."}
@@ -94,7 +94,7 @@ class Club(MultiAgentEnv):
 
     possible_agents = ("founder",)
     selector = SequentialSelector()
-    facts = Facts(turn_order="sequential", joins=True)
+    metadata = Metadata(turn_order="sequential", joins=True)
     max_steps = 12
 
     def _reset(self, options: Mapping[str, Any]) -> None:
@@ -254,7 +254,7 @@ class SaysThatTheLivingHaveEnded(Rolls):
 
 @breaks("dicts", r"\['b'\] came back after their part had ended")
 class Resurrects(Talk):
-    facts = Facts()
+    metadata = Metadata()
 
     def _process_actions(self, actions: dict[str, str]) -> None:
         super()._process_actions(actions)
@@ -573,7 +573,7 @@ class NeverEnds(Rolls):
             super()._process_actions(actions)
 
 
-@breaks("facts", "facts say that returns sum to zero, but they are {'a': 1.0, 'b': 1.0}")
+@breaks("facts", "its metadata says that returns sum to zero, but they are {'a': 1.0, 'b': 1.0}")
 class RewardsBoth(Rolls):
     def _process_actions(self, actions: dict[str, str]) -> None:
         super()._process_actions(actions)
@@ -581,26 +581,26 @@ class RewardsBoth(Rolls):
             self.rewards = dict.fromkeys(self.agents, 1.0)
 
 
-@breaks("facts", "facts say that rewards are from -1.0 to 1.0, but 'a' got 2.0")
+@breaks("facts", "its metadata says that rewards are from -1.0 to 1.0, but 'a' got 2.0")
 class RewardsTooMuch(Rolls):
     def _process_actions(self, actions: dict[str, str]) -> None:
         super()._process_actions(actions)
         self.rewards = {"a": 2.0, "b": -2.0}
 
 
-@breaks("facts", "facts say that one acts at a time, but acting are \\('a', 'b'\\)")
+@breaks("facts", "its metadata says that one acts at a time, but acting are \\('a', 'b'\\)")
 class ActsTogether(Rolls):
     selector = ParallelSelector()
 
 
-@breaks("facts", "facts say that all act together, but acting are \\('a',\\)")
+@breaks("facts", "its metadata says that all act together, but acting are \\('a',\\)")
 class ActsInTurn(Rolls):
-    facts = Facts(turn_order="parallel")
+    metadata = Metadata(turn_order="parallel")
 
 
-@breaks("facts", "joined, but facts do not say joins=True")
+@breaks("facts", "joined, but its metadata does not say joins=True")
 class LetsPeopleIn(Club):
-    facts = Facts()
+    metadata = Metadata()
 
 
 @breaks("facts", "game:KuhnPoker-v0 is registered for 2 to 2 agents, but has 1")
@@ -706,7 +706,7 @@ def test_the_report_reads_like_a_test_run() -> None:
     lines = str(report).splitlines()
     assert lines[0] == "RewardsBoth"
     assert lines[1] == "ok       plays            Random play raises nothing."
-    assert lines[3].startswith("FAILED   facts            What Facts and the registration declare is so.")
+    assert lines[3].startswith("FAILED   facts            What Metadata and the registration declare is so.")
     assert lines[4] == "         facts say that returns sum to zero, but they are {'a': 1.0, 'b': 1.0}"
     assert lines[5].startswith("         seed 0, step 6, after the actions {'a': ")
     assert re.fullmatch(r"2 ok, 1 FAILED, 1 skipped in \d+\.\d s", lines[-1])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from marl_gem.agents import ScriptedPolicy
+from marl_gem.policies import ScriptedPolicy
 from marl_gem.rollout import Job, collect
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")

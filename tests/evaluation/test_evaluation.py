@@ -23,7 +23,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marl_gem import MultiAgentEnv, ParallelSelector, Response, Role, SequentialSelector
-from marl_gem.agents import Info, RandomPolicy, ScriptedPolicy
 from marl_gem.errors import AgentError, ConfigError, JournalError, LLMError, MissingPackage, TransientLLMError
 from marl_gem.evaluation import (
     Budget,
@@ -41,8 +40,9 @@ from marl_gem.evaluation.estimates import Estimate, estimate, pass_at_k, pass_ha
 from marl_gem.evaluation.journal import locked
 from marl_gem.evaluation.markdown import estimate_text, markdown, money_text
 from marl_gem.evaluation.run import HOPELESS
+from marl_gem.policies import Info, RandomPolicy, ScriptedPolicy
 from marl_gem.seeding import derive_seed
-from marl_gem.types import Episode, Facts, Limits, Observation, from_json
+from marl_gem.types import Episode, Limits, Metadata, Observation, from_json
 from tests.slow_game import Slow, SlowPolicy
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ class Highest(MultiAgentEnv):
     """All name a number at once, and the highest wins what the others lose."""
 
     selector = ParallelSelector()
-    facts = Facts(zero_sum=True)
+    metadata = Metadata(zero_sum=True)
 
     def __init__(self, players: int = 2) -> None:
         self.possible_agents = tuple(f"seat_{number}" for number in range(players))
@@ -604,8 +604,8 @@ class TestResume:
         assert {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
 
     def test_a_change_of_sampling_is_told(self, tmp_path: Path) -> None:
-        from marl_gem.agents import LLMPolicy
         from marl_gem.llm import Sampling
+        from marl_gem.policies import LLMPolicy
 
         class Parrot:
             name = "parrot"

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from marl_gem import MultiAgentEnv, Response, Role, SequentialSelector
-from marl_gem.agents import Info, Policy, ScriptedPolicy
 from marl_gem.errors import ScenarioFault
 from marl_gem.evaluation import Budget, Player, evaluate, tournament
 from marl_gem.evaluation.markdown import markdown, summary
 from marl_gem.evaluation.pictures import pictures
+from marl_gem.policies import Info, Policy, ScriptedPolicy
 from marl_gem.registry import make, make_policy
-from marl_gem.types import Facts, Limits, Observation
+from marl_gem.types import Limits, Metadata, Observation
 
 MINI = "tau:retail-mini-v0"
 
@@ -30,7 +30,7 @@ class Errand(MultiAgentEnv):
     possible_agents = ("clerk",)
     selector = SequentialSelector()
     tasks: int | None = 4
-    floors: Mapping[str, Sequence[float]] = {"idle": (1.0, 0.5, 0.0, 0.0), "gold": (1, 1, 1, 1)}
+    trivial_baselines: Mapping[str, Sequence[float]] = {"idle": (1.0, 0.5, 0.0, 0.0), "gold": (1, 1, 1, 1)}
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         self.task = options.get("task")
@@ -49,7 +49,7 @@ class Errand(MultiAgentEnv):
 
 class Unnumbered(Errand):
     tasks = None
-    floors: Mapping[str, Sequence[float]] = {}
+    trivial_baselines: Mapping[str, Sequence[float]] = {}
 
 
 class Says:
@@ -142,7 +142,7 @@ class TestByTask:
     def test_in_a_terminal_the_first_are_listed_hardest_first_and_in_the_file_all(self) -> None:
         class Many(Errand):
             tasks = 100
-            floors: Mapping[str, Sequence[float]] = {}
+            trivial_baselines: Mapping[str, Sequence[float]] = {}
 
         def word(begun: int) -> str:
             task, repeat = begun % 100, begun // 100
@@ -179,7 +179,7 @@ class TestByTask:
     def test_agents_that_fared_otherwise_are_told_apart(self) -> None:
         class Race(Errand):
             possible_agents = ("clerk", "rival")
-            floors: Mapping[str, Sequence[float]] = {}
+            trivial_baselines: Mapping[str, Sequence[float]] = {}
 
         report = evaluate(Race, {"clerk": always("done"), "rival": always("slow")}, n=4).report
         told = summary(report)
@@ -236,7 +236,7 @@ class TestReasons:
     def test_in_a_game_the_others_have_won_or_not(self) -> None:
         class Duel(Errand):
             possible_agents = ("clerk", "rival")
-            facts = Facts(zero_sum=True)
+            metadata = Metadata(zero_sum=True)
 
             def _process_actions(self, actions: dict[str, str]) -> None:
                 ((agent, text),) = actions.items()
@@ -253,22 +253,22 @@ class TestReasons:
 class TestFloors:
     def test_stand_beside_the_success(self) -> None:
         report = repeats_of(*[["done", "data"]] * 4)
-        assert report["floors"] == {"idle": 0.375, "gold": 1.0}
-        assert "**Floors** on the same tasks: idle 37.5%, gold 100.0%." in summary(report)
+        assert report["trivial_baselines"] == {"idle": 0.375, "gold": 1.0}
+        assert "**Trivial baselines** on the same tasks: idle 37.5%, gold 100.0%." in summary(report)
 
     def test_are_those_of_the_tasks_that_were_played(self) -> None:
-        assert repeats_of(["done"], ["data"])["floors"]["idle"] == 0.75
+        assert repeats_of(["done"], ["data"])["trivial_baselines"]["idle"] == 0.75
 
     def test_weigh_a_task_as_often_as_it_counts(self) -> None:
         report = evaluate(
             Errand, always("done"), n=4, repeats=2, concurrency=1, budget=Budget(episodes=5)
         ).report  # all four once, and the first again
-        assert report["episodes"]["counted"] == 5 and report["floors"]["idle"] == (1 + 0.5 + 1) / 5
+        assert report["episodes"]["counted"] == 5 and report["trivial_baselines"]["idle"] == (1 + 0.5 + 1) / 5
 
     def test_of_nothing_played_or_none_declared_are_not_told(self) -> None:
         nothing = evaluate(Errand, always("done"), n=4, budget=Budget(episodes=0)).report
         for report in (nothing, repeats_of(["done"], scenario=Unnumbered)):
-            assert report["floors"] == {} and "**Floors**" not in summary(report)
+            assert report["trivial_baselines"] == {} and "**Trivial baselines**" not in summary(report)
 
     def test_are_none_of_a_tournaments_business(self) -> None:
         players = {"a": script("noop"), "b": script("oracle")}
@@ -277,17 +277,18 @@ class TestFloors:
     @pytest.mark.parametrize("shares", [(1.0, 0.5), 0.4, (1.0, 2.0, 0.0, 0.0), ()])
     def test_that_are_not_a_share_for_each_task_are_told(self, shares: Any) -> None:
         class Wrong(Errand):
-            floors: Mapping[str, Sequence[float]] = {"idle": shares}
+            trivial_baselines: Mapping[str, Sequence[float]] = {"idle": shares}
 
         told = (
-            r"Wrong: floors\['idle'\] must hold a share from 0 to 1 for each of its tasks, of which there are 4; not "
+            r"Wrong: trivial_baselines\['idle'\] must hold a share from 0 to 1 for each of its tasks, "
+            r"of which there are 4; not "
         )
         with pytest.raises(ScenarioFault, match=told):
             evaluate(Wrong, always("done"))
 
     def test_need_tasks(self) -> None:
         class Wrong(Unnumbered):
-            floors: Mapping[str, Sequence[float]] = {"idle": (1.0,)}
+            trivial_baselines: Mapping[str, Sequence[float]] = {"idle": (1.0,)}
 
         with pytest.raises(ScenarioFault, match="of which there are none"):
             evaluate(Wrong, always("done"))
@@ -307,17 +308,17 @@ class TestFloors:
     ) -> None:
         players = {"user": script("oracle", options), "assistant": script(name, options)}
         report = evaluate(MINI, players, options=options).report
-        declared = make(MINI, **options).floors[floor]
+        declared = make(MINI, **options).trivial_baselines[floor]
         (match,) = report["matches"]
         assert [one["agents"]["assistant"]["solved"] for one in match["by_task"]] == list(declared)
-        assert match["agents"]["assistant"]["success"]["mean"] == pytest.approx(report["floors"][floor])
+        assert match["agents"]["assistant"]["success"]["mean"] == pytest.approx(report["trivial_baselines"][floor])
         assert len(declared) == 48 and len(set(declared)) == (1 if floor == "gold" else 2)
 
     def test_of_tau_on_some_tasks_are_not_those_of_all(self) -> None:
         players = {"user": script("oracle"), "assistant": script("noop")}
         report = evaluate(MINI, players, n=20).report
-        overall = make(MINI).floors["noop"]
-        assert report["floors"]["noop"] == sum(overall[:20]) / 20 != sum(overall) / 48
+        overall = make(MINI).trivial_baselines["noop"]
+        assert report["trivial_baselines"]["noop"] == sum(overall[:20]) / 20 != sum(overall) / 48
 
 
 class TestAGrid:
@@ -330,13 +331,13 @@ class TestAGrid:
         report = evaluate(MINI, self.SEATS, n=20).report
         grid, told = report["grid"], summary(report)
         assert (grid["row_agents"], grid["column_agent"]) == (["user"], "assistant")
-        assert f"**Floors** on the same tasks: noop {100 * report['floors']['noop']:.1f}%" in told
+        assert f"**Trivial baselines** on the same tasks: noop {100 * report['trivial_baselines']['noop']:.1f}%" in told
         assert "| user | assistant | success |" in told
         at = {tuple(place): name for name, place in grid["places"].items()}
         matches = {match["name"]: match for match in report["matches"]}
         for user in ("scripted:oracle", "scripted:noop"):
             noop = matches[at[user, "scripted:noop"]]["agents"]["assistant"]
-            assert noop["success"]["mean"] == report["floors"]["noop"]
+            assert noop["success"]["mean"] == report["trivial_baselines"]["noop"]
             assert sum(noop["reasons"].values()) == 20 - round(20 * noop["success"]["mean"])
             told_of_it = f"| {user} | scripted:noop | {100 * noop['success']['mean']:.1f}% | "
             assert told_of_it + f"{100 * noop['reasons']['data'] / 20:.1f}% |" in told
@@ -357,7 +358,7 @@ class TestAGrid:
         report = evaluate(MINI, self.SEATS, n=6, repeats=2, out=tmp_path / "grid").report
         for match in report["matches"]:
             alone = json.loads((tmp_path / "grid" / match["folder"] / "report.json").read_text())
-            assert alone["matches"] == [match] and alone["floors"] == report["floors"]
+            assert alone["matches"] == [match] and alone["trivial_baselines"] == report["trivial_baselines"]
 
     def test_its_pictures_name_the_floors_and_the_seats(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from matplotlib.figure import Figure
@@ -402,7 +403,7 @@ class TestResume:
         asked = {**self.ASKED, "seats": self.moody(), "limits": Limits(turns=2), "out": tmp_path / "run"}
         whole = evaluate(**asked).report
         old = json.loads((tmp_path / "run" / "report.json").read_text())
-        old.pop("floors"), old["matches"][0].pop("by_task"), clerk(old).pop("reasons")
+        old.pop("trivial_baselines"), old["matches"][0].pop("by_task"), clerk(old).pop("reasons")
         (tmp_path / "run" / "report.json").write_text(json.dumps(old))
         assert timeless(evaluate(**asked, resume=True).report) == timeless(whole)
         assert timeless(json.loads((tmp_path / "run" / "report.json").read_text())) == timeless(whole)

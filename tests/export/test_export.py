@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 import marl_gem
 from marl_gem import views
-from marl_gem.agents import RandomPolicy
 from marl_gem.cli.export import export
 from marl_gem.errors import MarlGemError, MissingPackage, RecordError
 from marl_gem.export.chat import IMAGE, rows, write_chat
 from marl_gem.export.inspect_log import write_inspect
+from marl_gem.policies import RandomPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.tools.calls import write_call
 from marl_gem.types import Episode, EpisodeError, Response, Role, ToolSpec, Turn, to_json

@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import marl_gem
-from marl_gem.agents import LLMPolicy
 from marl_gem.errors import ConfigError, LLMError, RecordError, TransientLLMError
 from marl_gem.llm import Sampling
 from marl_gem.llm.cache import FORMAT, Cached, ResponseCache, question_key
 from marl_gem.llm.retry import Backoff, Retrying
+from marl_gem.policies import LLMPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.types import Message, Response, ToolSpec
 

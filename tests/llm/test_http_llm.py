@@ -26,7 +26,6 @@ pytest.importorskip("aiohttp")
 from aiohttp import web
 
 from marl_gem import MultiAgentEnv, Response, SequentialSelector, ToolSpec
-from marl_gem.agents import LLMPolicy
 from marl_gem.errors import (
     ConfigError,
     ContextTooLong,
@@ -38,7 +37,8 @@ from marl_gem.llm import Sampling
 from marl_gem.llm import http as http_module
 from marl_gem.llm.http import HTTPModel, Timeouts
 from marl_gem.llm.retry import Backoff, Retrying
-from marl_gem.rollout import Job, play, stream
+from marl_gem.policies import LLMPolicy
+from marl_gem.rollout import Job, play_episode, stream
 from marl_gem.tools.calls import read_calls, write_call
 from marl_gem.types import Limits, Message, ToolCall, from_json, to_json
 from tests.fake_server import (
@@ -911,7 +911,7 @@ async def test_a_limit_on_tokens_counts_cached_ones_once() -> None:
 
     async with FakeServer(*[edited(cached)] * 4) as server:
         job = Job(0, LLMPolicy(HTTPModel(server.url)), limits=Limits(tokens=25))
-        episode = await play(Greeting(), job)
+        episode = await play_episode(Greeting(), job)
         assert (episode.limit, len(episode.turns)) == ("tokens", 3)
         assert episode.usage == {"prompt_tokens": 24, "completion_tokens": 6, "cached_tokens": 24}
 

@@ -278,8 +278,8 @@ def test_cancelling_ends_a_call_wherever_it_is() -> None:
 def test_a_server_killed_and_started_again_costs_retries_and_no_episodes() -> None:
     pytest.importorskip("aiohttp")
     from marl_gem import MultiAgentEnv, SequentialSelector
-    from marl_gem.agents import LLMPolicy
     from marl_gem.llm.http import HTTPModel
+    from marl_gem.policies import LLMPolicy
     from marl_gem.rollout import Job, stream
     from tests.fake_server import FakeServer
 

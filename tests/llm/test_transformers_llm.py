@@ -17,10 +17,10 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from marl_gem import Response, Role, ToolSpec  # noqa: E402
-from marl_gem.agents import LLMPolicy  # noqa: E402
 from marl_gem.errors import ContextTooLong, LLMError  # noqa: E402
 from marl_gem.llm import Sampling  # noqa: E402
 from marl_gem.llm.transformers import TransformersLLM, load  # noqa: E402
+from marl_gem.policies import LLMPolicy  # noqa: E402
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer  # noqa: E402
 from marl_gem.views import chat  # noqa: E402
 

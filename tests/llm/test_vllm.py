@@ -33,11 +33,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import marl_gem
 from marl_gem import Response, ToolSpec
-from marl_gem.agents import LLMPolicy
 from marl_gem.errors import ContextTooLong, LLMError, ServerUnreachable, TransientLLMError
 from marl_gem.llm import Sampling
 from marl_gem.llm.http import HTTPModel, Timeouts
 from marl_gem.llm.retry import Backoff, Retrying
+from marl_gem.policies import LLMPolicy
 from marl_gem.rollout import Job, collect, stream
 from marl_gem.trainers.tiny import tiny_tokenizer
 from marl_gem.types import Episode, Message, Turn

@@ -16,7 +16,6 @@ import pytest
 
 import marl_gem
 from marl_gem import MultiAgentEnv, SequentialSelector, registry
-from marl_gem.agents import HumanPolicy, LLMPolicy, Policy, RandomPolicy, ScriptedPolicy
 from marl_gem.errors import (
     AgentError,
     ConfigError,
@@ -32,7 +31,8 @@ from marl_gem.errors import (
 from marl_gem.llm import Sampling
 from marl_gem.llm.cache import ResponseCache
 from marl_gem.llm.models import Connection, Models
-from marl_gem.replay import ReplayPolicy
+from marl_gem.policies import HumanPolicy, LLMPolicy, Policy, RandomPolicy, ScriptedPolicy
+from marl_gem.policies.replay import ReplayPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.seats import MAX_TOKENS, options_of, parse_seats, policy
 from marl_gem.types import Episode, Observation, Role, ToolSpec, to_json
@@ -735,7 +735,7 @@ def clear_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_hosted_is_imported_before_it_is_asked_for() -> None:
     import subprocess
 
-    code = "import marl_gem.seats, marl_gem.llm.hosted, sys; print('litellm' in sys.modules, 'aiohttp' in sys.modules)"
+    code = "import marl_gem.seats, marl_gem.llm.litellm, sys; print('litellm' in sys.modules, 'aiohttp' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.split()[0] == "False"
 

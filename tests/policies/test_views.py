@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marl_gem import MultiAgentEnv, Response, Role, SequentialSelector
-from marl_gem.agents import LLMPolicy, summarizer
 from marl_gem.errors import ConfigError, LLMError
 from marl_gem.llm import Sampling
+from marl_gem.policies import LLMPolicy, summarizer
 from marl_gem.rollout import Job, collect
 from marl_gem.types import EpisodeError
 from marl_gem.views import (

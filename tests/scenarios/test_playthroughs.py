@@ -14,7 +14,7 @@ import marl_gem
 from marl_gem import MultiAgentEnv, ParallelSelector, Role, SequentialSelector, ToolSpec, registry
 from marl_gem.errors import RecordError, UnknownScenario
 from marl_gem.testing import playthrough, playthrough_file, replay
-from marl_gem.types import Facts
+from marl_gem.types import Metadata
 
 FOLDER = Path(__file__).parents[1] / "playthroughs"
 ALL = [scenario.id for scenario in marl_gem.list()]
@@ -65,7 +65,7 @@ class Duel(MultiAgentEnv):
 
     possible_agents = ("left", "right")
     selector = ParallelSelector()
-    facts = Facts(zero_sum=True, turn_order="parallel", reward_range=(-1.0, 1.0), joins=True)
+    metadata = Metadata(zero_sum=True, turn_order="parallel", reward_range=(-1.0, 1.0), joins=True)
     greeting = "Say a number."
 
     def __init__(self, rounds: int = 9, guests: bool = True) -> None:
@@ -170,7 +170,7 @@ def test_texts_that_look_like_playthroughs_do_no_harm(register: Any) -> None:
     ("change", "line"),
     [
         ({"greeting": "Say any number."}, "  | Say any number."),
-        ({"facts": Facts(joins=True)}, "facts: agents may join"),
+        ({"facts": Metadata(joins=True)}, "facts: agents may join"),
         ({"role": lambda self, agent: Role()}, "role of left"),
         ({"legal_actions": lambda self, agent: None}, None),
         ({"observe": lambda self, agent: Duel.observe(self, agent) + "!"}, None),  # beyond where it is cut

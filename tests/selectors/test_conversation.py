@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marl_gem import MultiAgentEnv, Response, Role, SequentialSelector, ToolSpec
-from marl_gem.agents import LLMPolicy
 from marl_gem.errors import ContextTooLong
 from marl_gem.llm import Sampling
+from marl_gem.policies import LLMPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.tools.calls import read_calls, write_call
 from marl_gem.types import Message, Observation

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import marl_gem
-from marl_gem.agents import LLMPolicy, ScriptedPolicy
 from marl_gem.cli import main
 from marl_gem.env import MultiAgentEnv
 from marl_gem.llm import Sampling
 from marl_gem.llm.wire import write_messages
+from marl_gem.policies import LLMPolicy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import retail
 from marl_gem.scenarios.tau.assistants import act
@@ -534,8 +534,8 @@ def test_a_task_that_is_set_is_the_task_that_is_played(tmp_path: Path) -> None:
 
 def test_a_set_task_leaves_no_choice_of_tasks() -> None:
     env = TauEnv(desk(), task=0)
-    assert env.tasks is None and env.floors == {}
-    assert TauEnv(desk()).tasks == 1 and TauEnv(desk()).floors["noop"] == (1.0,)
+    assert env.tasks is None and env.trivial_baselines == {}
+    assert TauEnv(desk()).tasks == 1 and TauEnv(desk()).trivial_baselines["noop"] == (1.0,)
 
 
 def test_a_judge_may_be_named_on_the_command_line(tmp_path: Path) -> None:

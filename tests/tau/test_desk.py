@@ -10,7 +10,7 @@ import pytest
 
 import marl_gem
 from marl_gem import registry
-from marl_gem.agents import PolicyPerSeat, ScriptedPolicy
+from marl_gem.policies import PolicyPerSeat, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import catalog, desk
 from marl_gem.scenarios.tau.desk.experts import DONE, SORRY, WHAT, WHO, DeskPolicy
@@ -113,7 +113,7 @@ def test_novices_leave_room_to_learn() -> None:
 
 def test_doing_nothing_does_not_get_far() -> None:
     assert success(play("expert", "transfer", 100)) == 0.0
-    floors = marl_gem.make(DESK).floors
+    floors = marl_gem.make(DESK).trivial_baselines
     assert sum(floors["noop"]) / 200 < 0.7 and sum(floors["gold"]) == 200
 
 

@@ -205,7 +205,7 @@ def test_the_oracle_solves_it_and_the_floors_are_low() -> None:
     register_domain("my:Library-v0", LIBRARY)
     assert {"oracle", "noop", "transfer", "gold-without-words"} <= registry.policies("my:Library-v0").keys()
     for split, floors in {"test": (4, 1, 4), "train": (3, 1, 3)}.items():
-        declared = library().floors(split)
+        declared = library().trivial_baselines(split)
         count = len(library().splits[split])
         for script, floor in zip(("oracle", "noop", "transfer", "gold-without-words"), (count, *floors), strict=True):
             policy = registry.make_policy("my:Library-v0", script, {"split": split})

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import marl_gem
 import marl_gem.scenarios.tau
-from marl_gem.agents import ScriptedPolicy
 from marl_gem.errors import InvalidOption, ScenarioFault, UnavailableScenario
 from marl_gem.llm import Sampling
+from marl_gem.policies import ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import official
 from marl_gem.scenarios.tau.common import think, transfer_to_human_agents
@@ -402,9 +402,14 @@ def test_what_handing_over_earns(transfer: str, task: int, reward: float, failur
 
 def test_the_floors() -> None:
     some, every = (0.0, 1.0, 1.0), (1.0, 1.0, 1.0)
-    assert make(task=None).floors == {"noop": some, "transfer": some, "gold-without-words": some, "gold": every}
-    assert sum(make(task=None, transfer="strict").floors["transfer"]) == 1
-    train = make(task=None, split="train").floors
+    assert make(task=None).trivial_baselines == {
+        "noop": some,
+        "transfer": some,
+        "gold-without-words": some,
+        "gold": every,
+    }
+    assert sum(make(task=None, transfer="strict").trivial_baselines["transfer"]) == 1
+    train = make(task=None, split="train").trivial_baselines
     assert {name: sum(own) for name, own in train.items()} == {
         "noop": 0, "transfer": 0, "gold-without-words": 0, "gold": len(train["gold"])
     }  # fmt: skip
@@ -487,7 +492,7 @@ def test_any_function_of_the_dialogue_will_do() -> None:
         return -float(len(dialogue.messages))
 
     env = begun(user_reward=short)
-    assert env.facts.reward_range is None
+    assert env.metadata.reward_range is None
     play(env, CANCEL, PRICE, STOP)
     assert env.returns == {"user": -4.0, "assistant": 1.0}
     assert seen[0].messages == (("assistant", OPENING), ("user", "Hello"), ("assistant", PRICE), ("user", STOP))

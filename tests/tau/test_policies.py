@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 import marl_gem
 import marl_gem.scenarios.tau
-from marl_gem.agents import LLMPolicy, Policy, ScriptedPolicy
 from marl_gem.cli import app
 from marl_gem.errors import ConfigError, LLMError, RegistryError
 from marl_gem.llm import Sampling
+from marl_gem.policies import LLMPolicy, Policy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import assistants, users
 from marl_gem.scenarios.tau.database import Database, Session
@@ -183,7 +183,7 @@ def test_seated_by_name_they_play_the_official_tasks_in_seconds(name: str, floor
     assert time.perf_counter() - started < 30
     env = marl_gem.make(id)
     assert isinstance(env, TauEnv)
-    assert {name: sum(own) for name, own in env.floors.items()} == {**floors, "gold": tasks}
+    assert {name: sum(own) for name, own in env.trivial_baselines.items()} == {**floors, "gold": tasks}
 
 
 @official

@@ -17,11 +17,11 @@ from matplotlib.axes import Axes
 from transformers import GPT2LMHeadModel
 
 from marl_gem import MultiAgentEnv, SequentialSelector, registry
-from marl_gem.agents import LLMPolicy, PolicyPerSeat
 from marl_gem.errors import ConfigError, MarlGemError, RegistryError
+from marl_gem.overrides import apply_overrides
+from marl_gem.policies import LLMPolicy, PolicyPerSeat
 from marl_gem.rollout import Job, collect
 from marl_gem.seats import options_of, policy
-from marl_gem.settings import override
 from marl_gem.trainers import checkpoint, demonstrations
 from marl_gem.trainers.config import TrainConfig, parse, read
 from marl_gem.trainers.curve import draw_curve
@@ -53,7 +53,7 @@ SMALL: dict[str, Any] = {
 
 
 def small(*assignments: str) -> TrainConfig:
-    return parse(override(SMALL, assignments), "test")
+    return parse(apply_overrides(SMALL, assignments), "test")
 
 
 @pytest.fixture(scope="module")
@@ -384,7 +384,7 @@ def babble(game: str, seats: dict[str, str], *assignments: str) -> TrainConfig:
         "self_play": {"updates": 3, "games": 9, "older_selves": 0, "gamma": 0.5, "pool_every": 1},
         "record": {"final_games": 2, "probe_games": 2},
     }
-    return parse(override(values, assignments), "test")
+    return parse(apply_overrides(values, assignments), "test")
 
 
 TEAM = {"a": "team", "b": "team", "c": "rival"}

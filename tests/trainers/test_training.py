@@ -18,8 +18,8 @@ import torch
 
 from marl_gem.errors import CheckpointError, ConfigError, JournalError, UnknownScenario
 from marl_gem.evaluate import wilson
+from marl_gem.overrides import apply_overrides
 from marl_gem.rollout import Job, collect
-from marl_gem.settings import override
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.config import TrainConfig, differences, parse, read, recipes
 from marl_gem.trainers.run import Run
@@ -36,7 +36,7 @@ SMALL: dict[str, Any] = {
 
 
 def small(*assignments: str) -> TrainConfig:
-    return parse(override(SMALL, assignments), "test")
+    return parse(apply_overrides(SMALL, assignments), "test")
 
 
 @pytest.fixture(scope="module")
@@ -341,7 +341,7 @@ class TestCommandLine:
 
     def test_ctrl_c_stops_cleanly_and_resume_finishes(self, tmp_path: Path) -> None:
         (tmp_path / "small.toml").write_text(
-            _toml(override(SMALL, ["self_play.updates=400", "record.save_every=1000"]))
+            _toml(apply_overrides(SMALL, ["self_play.updates=400", "record.save_every=1000"]))
         )
         command = [sys.executable, "-m", "marl_gem.cli", "train", "small.toml", "--name", "run"]
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_wide())

@@ -28,9 +28,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import marl_gem
-from marl_gem.agents import Policy, RandomPolicy, ScriptedPolicy
 from marl_gem.cli.view import view
 from marl_gem.errors import MarlGemError, RecordError
+from marl_gem.policies import Policy, RandomPolicy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.tools.calls import write_call
 from marl_gem.types import Episode, EpisodeError, Response, Role, ToolSpec, Turn, to_json

@@ -22,9 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import marl_gem
-from marl_gem import Facts, MultiAgentEnv, ParallelSelector, Response, Role, SequentialSelector, ToolSpec, VectorEnv
-from marl_gem.agents import LLMPolicy, RandomPolicy, ScriptedPolicy, summarizer
+from marl_gem import Metadata, MultiAgentEnv, ParallelSelector, Response, Role, SequentialSelector, ToolSpec, VectorEnv
 from marl_gem.errors import ConfigError, EpisodeOver, InvalidAction, InvalidOption, LLMError, RecordError, ScenarioFault
+from marl_gem.policies import LLMPolicy, RandomPolicy, ScriptedPolicy, summarizer
 from marl_gem.rollout import Job, collect
 from marl_gem.testing import CHECKS, Plan, check_env
 from marl_gem.types import Episode, EpisodeError, Observation, from_json, to_json
@@ -57,7 +57,7 @@ class Inn(MultiAgentEnv):
 
     possible_agents = ("ann", "bob", "cat")
     selector = SequentialSelector()
-    facts = Facts(turn_order="sequential", reward_range=(-9.0, 9.0), joins=True)
+    metadata = Metadata(turn_order="sequential", reward_range=(-9.0, 9.0), joins=True)
     max_steps = 20
 
     def _reset(self, options: Mapping[str, Any]) -> None:
@@ -95,7 +95,7 @@ class Race(MultiAgentEnv):
 
     possible_agents = ("left", "right")
     selector = ParallelSelector()
-    facts = Facts(turn_order="parallel", reward_range=(-1.0, 1.0))
+    metadata = Metadata(turn_order="parallel", reward_range=(-1.0, 1.0))
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)
@@ -121,7 +121,7 @@ class Race(MultiAgentEnv):
 class Fair(Inn):
     """An inn where it is known what can be said."""
 
-    facts = Facts(joins=True)
+    metadata = Metadata(joins=True)
 
     def legal_actions(self, agent: str) -> list[str]:
         return ["leave", *(f"{verb} {name}" for verb in ("invite", "tip") for name in ("dan", "eve", "bob")), "3"]
@@ -503,7 +503,7 @@ def test_the_smaller_limit_holds_and_can_be_set() -> None:
 
 def test_zero_sum_is_not_declared_under_a_limit() -> None:
     env = marl_gem.make("game:KuhnPoker-v0")
-    assert env.facts.zero_sum and TimeLimit(env, 1).facts == msgspec.structs.replace(env.facts, zero_sum=None)
+    assert env.metadata.zero_sum and TimeLimit(env, 1).metadata == msgspec.structs.replace(env.metadata, zero_sum=None)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, "3", True, None], ids=str)
@@ -587,9 +587,9 @@ def test_rewards_and_returns_against_a_count_by_hand(
 
 
 def test_what_is_declared_of_rewards_follows_them() -> None:
-    inner = Facts(zero_sum=True, turn_order="sequential", reward_range=(-2.0, 2.0))
+    inner = Metadata(zero_sum=True, turn_order="sequential", reward_range=(-2.0, 2.0))
     facts = {
-        name: wrap(marl_gem.make("game:KuhnPoker-v0")).facts
+        name: wrap(marl_gem.make("game:KuhnPoker-v0")).metadata
         for name, wrap in {
             "penalty": WRAPPERS["penalty"],
             "scale": WRAPPERS["scale"],
@@ -601,8 +601,8 @@ def test_what_is_declared_of_rewards_follows_them() -> None:
     for name, found in facts.items():
         zero_sum = True if name == "scale" else None
         assert found == msgspec.structs.replace(inner, zero_sum=zero_sum, reward_range=ranges[name])
-    assert RewardClip(one_agent(), -1, 0).facts.reward_range == (-1.0, 0.0)
-    assert RewardScale(one_agent(), 2).facts == StepPenalty(one_agent(), 2).facts == Facts()
+    assert RewardClip(one_agent(), -1, 0).metadata.reward_range == (-1.0, 0.0)
+    assert RewardScale(one_agent(), 2).metadata == StepPenalty(one_agent(), 2).metadata == Metadata()
 
 
 @pytest.mark.parametrize(

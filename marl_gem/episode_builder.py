@@ -15,7 +15,7 @@ from marl_gem.errors import ScenarioFault
 from marl_gem.types import Ending, Episode, EpisodeError, Observation, Response, Role, Turn
 
 
-class OpenEpisode:
+class EpisodeBuilder:
     """Takes what agents answer and what an env makes of it, and gives the `Episode`."""
 
     def __init__(self) -> None:
@@ -66,13 +66,13 @@ class OpenEpisode:
                 self._returns_at_end[agent] = returns[agent]
                 self._terminated = self._terminated or terminations[agent]
 
-    def episode(self, *, returns: Mapping[str, float], cut_short: bool, **facts: Any) -> Episode:
+    def episode(self, *, returns: Mapping[str, float], cut_short: bool, **episode_fields: Any) -> Episode:
         """The record; the recording ends with it.
 
         Args:
             returns: each agent's sum of rewards.
             cut_short: the episode was left before it was over.
-            facts: the other fields of the `Episode`.
+            episode_fields: the other fields of the `Episode`.
         """
         for agent, before in self._returns_at_end.items():
             if turn := self.last.get(agent):
@@ -87,7 +87,7 @@ class OpenEpisode:
             roles=self.roles,
             final_infos=self._final_infos,
             seconds=round(time.monotonic() - self._started, 6),
-            **facts,
+            **episode_fields,
         )
 
 

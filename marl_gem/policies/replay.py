@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from marl_gem.agents import Agent, Info
 from marl_gem.errors import AgentError, RecordError
-from marl_gem.rollout import Job
+from marl_gem.policies.base import Agent, Info
+from marl_gem.seeding import agent_seed
 from marl_gem.types import Episode, EpisodeError, Observation, Response, Role, Turn, from_json
 
 
@@ -120,7 +120,7 @@ class _ReplayAgent:
 
 def _seed(episode: Episode, agent_id: str) -> int:
     """What the agent's random choices followed from: that tells its turns from all others."""
-    return Job(episode.seed, {}, repeat=episode.repeat).seed_of(agent_id)
+    return agent_seed(episode.seed, agent_id, episode.repeat)
 
 
 def _parse(line: bytes, where: str) -> Episode:

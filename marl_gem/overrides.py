@@ -10,7 +10,7 @@ from typing import Any
 from marl_gem.errors import ConfigError
 
 
-def override(values: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+def apply_overrides(values: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """Apply assignments to nested values; gives a new dict.
 
     A value is read as TOML where it can be (numbers, true, lists), else taken as text.
