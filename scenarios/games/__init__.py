@@ -31,6 +31,7 @@ register_policy(
 register_analysis(
     "game:TicTacToe-v0",
     "marl_gem.scenarios.games.tictactoe_analysis:analyse",
-    description="lost_to_perfect/player_0: the share of games that the policy loses to perfect play, as the first player.",
+    description="lost_to_perfect/player_0: the share of games that the policy, moving first, loses to perfect play; "
+    "lost_to_perfect/player_1: the same, moving second; lost_to_perfect: the mean of both.",
     marks="XO",
 )

@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from marl_gem.agents import Info
 from marl_gem.analysis import Node, Strategy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError
+from marl_gem.policies import Info
 from marl_gem.types import Observation, Response, Role
 from marl_gem.views import as_text
 
