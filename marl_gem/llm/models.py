@@ -24,7 +24,7 @@ import msgspec
 from marl_gem.errors import ConfigError
 from marl_gem.llm import LLM
 from marl_gem.llm.cache import Cached, ResponseCache
-from marl_gem.llm.retry import Breaker, Retrying
+from marl_gem.llm.retry import CircuitBreaker, Retrying
 
 Made = TypeVar("Made")
 Kind = Literal["http", "litellm", "hf"]
@@ -54,7 +54,7 @@ class Models:
     def __init__(self, cache: ResponseCache | str | Path | None = None) -> None:
         self._cache = ResponseCache(cache) if isinstance(cache, (str, Path)) else cache
         self._made: dict[Hashable, Any] = {}
-        self._breakers: dict[str, Breaker] = {}
+        self._breakers: dict[str, CircuitBreaker] = {}
 
     def get(self, model: str, connection: Connection | None = None) -> LLM:
         """The model behind a string; the same one for the same string and connection.
@@ -80,7 +80,7 @@ class Models:
         if kind == "hf":
             return _in_process(name)
         llm, server = (_hosted if kind == "litellm" else _served)(name, url, connection)
-        retrying = Retrying(llm, breaker=self._breakers.setdefault(server, Breaker()))
+        retrying = Retrying(llm, breaker=self._breakers.setdefault(server, CircuitBreaker()))
         return Cached(retrying, self._cache) if self._cache else retrying
 
 
