@@ -167,7 +167,8 @@ def test_a_server_that_comes_back_costs_retries_and_no_calls() -> None:
 def test_an_unreachable_server_and_its_return_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     server = Server(clock, lambda now: now >= 100)
-    asyncio.run(ask_all(Retrying(server, backoff=clock.backoff(), breaker=CircuitBreaker(3, 900.0, clock.backoff())), 20))
+    breaker = CircuitBreaker(3, 900.0, clock.backoff())
+    asyncio.run(ask_all(Retrying(server, backoff=clock.backoff(), breaker=breaker), 20))
     lost, back = [record.getMessage() for record in caplog.records]
     assert lost == "no connection. All calls wait for the server, up to 900 s"
     assert back.startswith("reachable again after 1")
@@ -222,7 +223,8 @@ def test_a_server_that_stays_unreachable_fails_all_waiting_calls_and_later_ones_
 def test_answers_of_any_kind_show_that_a_server_is_reachable() -> None:
     clock = Clock()
     breaker = CircuitBreaker(failures=3, backoff=clock.backoff())
-    model = Scripted(UNREACHABLE, UNREACHABLE, BUSY, UNREACHABLE, UNREACHABLE, None, UNREACHABLE, UNREACHABLE, LLMError("401"))
+    twice = [UNREACHABLE] * 2
+    model = Scripted(*twice, BUSY, *twice, None, *twice, LLMError("401"))
     llm = Retrying(model, breaker=breaker, backoff=clock.backoff())
     assert asyncio.run(ask(llm)).retries == 5
     assert isinstance(asyncio.run(ask_all(llm, 1))[0], LLMError)
