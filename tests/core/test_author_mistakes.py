@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from marl_gem import MultiAgentEnv, ParallelSelector, SequentialSelector
+from marl_gem import AgentSelector, MultiAgentEnv, ParallelSelector, SequentialSelector
 from marl_gem.errors import EpisodeOver, PromiseBroken, ScenarioFault
 from marl_gem.testing import check_env
 
@@ -16,7 +16,7 @@ class Greeting(MultiAgentEnv):
     """Two agents in turn; a greeting earns 1 and ends the episode."""
 
     possible_agents = ("a", "b")
-    selector = SequentialSelector()
+    selector: AgentSelector = SequentialSelector()
     max_steps = 4
 
     def observe(self, agent: str) -> str:
