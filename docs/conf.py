@@ -23,7 +23,7 @@ source_suffix = {".md": "markdown"}
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
-autodoc_default_options = {"members": True, "show-inheritance": True, "ignore-module-all": True, "no-value": True}
+autodoc_default_options = {"show-inheritance": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -32,7 +32,7 @@ default_role = "literal"  # docstrings put names between single backticks
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
-nitpicky = False
+suppress_warnings = ["ref.python"]  # two modules may define the same name
 
 html_theme = "furo"
 html_title = f"marl_gem {release}"

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import pkgutil
+from typing import NamedTuple
+
+from sphinx.pycode import ModuleAnalyzer
 
 import marl_gem
 from generate.markdown import Undocumented, escape, table, toctree
@@ -29,8 +34,15 @@ AREAS: dict[str, tuple[str, ...]] = {
 }
 """Each area's modules or packages, without the leading `marl_gem.`."""
 
-LEFT_OUT = ("cli",)
-"""Documented elsewhere: the commands have a page."""
+LONGEST_VALUE = 60
+"""The value of data is shown up to this many characters."""
+
+LEFT_OUT = (
+    "cli",
+    "scenarios.textarena",
+    *(f"scenarios.tau.{part}" for part in ("airline", "retail", "common", "desk", "mini", "official", "tool")),
+)
+"""Modules and packages that other pages of the reference show: the commands, and what scenarios consist of."""
 
 
 def modules() -> list[str]:
@@ -57,7 +69,7 @@ def area_of(module: str) -> str | None:
         Undocumented: the module belongs to no area.
     """
     top = module.partition(".")[0]
-    if top in LEFT_OUT:
+    if any(module == name or module.startswith(f"{name}.") for name in LEFT_OUT):
         return None
     for area, packages in AREAS.items():
         if top in packages:
@@ -93,8 +105,42 @@ def _slug(area: str) -> str:
 
 
 def _page(area: str, members: list[str]) -> str:
-    blocks = [
-        f"## `marl_gem.{module}`\n\n```{{eval-rst}}\n.. automodule:: marl_gem.{module}\n   :members:\n```\n"
-        for module in members
-    ]
-    return f"# {area}\n\n" + "\n".join(blocks)
+    return f"# {area}\n\n" + "\n".join(_module(f"marl_gem.{module}") for module in members)
+
+
+def _module(name: str) -> str:
+    """A module's docstring, and below it what it defines in public, in the order of the source."""
+    lines = [f".. automodule:: {name}", ""]
+    module = importlib.import_module(name)
+    for member in public(name):
+        if member.value is None:
+            kind = "class" if inspect.isclass(getattr(module, member.name)) else "function"
+            lines += [f".. auto{kind}:: {name}.{member.name}", "   :members:" if kind == "class" else "", ""]
+        else:
+            hidden = "   :no-value:" if len(member.value) > LONGEST_VALUE else ""
+            lines += [f".. autodata:: {name}.{member.name}", hidden, ""]
+    body = "\n".join(lines)
+    return f"## `{name}`\n\n```{{eval-rst}}\n{body}\n```\n"
+
+
+class Member(NamedTuple):
+    """A public name of a module; of data the source of its value."""
+
+    name: str
+    value: str | None = None
+
+
+def public(name: str) -> list[Member]:
+    """The classes, functions and documented data that a module defines, without those that begin with _."""
+    module = ModuleAnalyzer.for_module(name)
+    module.analyze()
+    members = []
+    for node in ast.parse(module.code).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            members.append(Member(node.name))
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and ("", target.id) in module.attr_docs:
+                members.append(Member(target.id, ast.unparse(node.value) if node.value else ""))
+    unique = {member.name: member for member in members if not member.name.startswith("_")}  # of overloads the last
+    return [*unique.values()]
