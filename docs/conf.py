@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import generate  # noqa: E402
+
 import marl_gem  # noqa: E402
 
 project = "marl_gem"

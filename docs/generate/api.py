@@ -25,7 +25,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "Rollout": ("rollout", "recording", "episode_builder"),
     "Vector envs": ("vector",),
     "Runs": ("runs",),
-    "Evaluation": ("evaluation", "evaluate"),
+    "Evaluation": ("evaluation", "evaluate", "analysis"),
     "Viewer and export": ("viewer", "export"),
     "Conversions": ("convert",),
     "Testing": ("testing",),

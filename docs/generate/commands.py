@@ -20,7 +20,9 @@ def pages() -> dict[str, str]:
         Undocumented: a command or an option has no help.
     """
     root: Any = typer.main.get_command(app)
-    sections = [section for name, command in root.commands.items() for section in _sections(f"marl-gem {name}", command)]
+    sections = [
+        section for name, command in root.commands.items() for section in _sections(f"marl-gem {name}", command)
+    ]
     intro = "# Commands\n\n`marl-gem COMMAND --help` shows the same in a terminal.\n\n"
     return {"commands": intro + "\n".join(sections)}
 

@@ -103,6 +103,6 @@ def pages() -> dict[str, str]:
 
 INTRO = """# Training configuration
 
-A TOML file, or `--set TABLE.FIELD=VALUE` on the command line. Every field has a default except `scenario`, and an unknown
-name is an error. `trainers/recipes/` holds the configurations that ship.
+A TOML file, or `--set TABLE.FIELD=VALUE` on the command line. Every field has a default except `scenario`, and an
+unknown name is an error. `trainers/recipes/` holds the configurations that ship.
 """

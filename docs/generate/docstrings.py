@@ -11,6 +11,8 @@ _LIST = re.compile(r"([-*]|\d+\.) ")
 
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Sphinx's hook `autodoc-process-docstring`: changes `lines` in place."""
+    if what == "module" and obj.__doc__:  # Sphinx takes away an indent that all lines but the first have
+        lines[:] = obj.__doc__.splitlines()
     lines[:] = literal_blocks(lines)
 
 

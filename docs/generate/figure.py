@@ -49,7 +49,16 @@ def _box(axes: Any, x: float, y: float, width: float, height: float, title: str,
     style = "round,pad=0,rounding_size=1.2"
     axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=color, edgecolor=LINE))
     middle = x + width / 2
-    axes.text(middle, y + height - (2.8 if text else height / 2), title, ha="center", va="center", size=11, weight="bold", color=INK)
+    axes.text(
+        middle,
+        y + height - (2.8 if text else height / 2),
+        title,
+        ha="center",
+        va="center",
+        size=11,
+        weight="bold",
+        color=INK,
+    )
     axes.text(middle, y + 3.6, text, ha="center", va="center", size=8.5, color=INK)
 
 

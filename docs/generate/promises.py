@@ -37,6 +37,8 @@ class PromiseTests(SphinxDirective):
         items: list[Any] = []
         for file, name in tests:
             text = name.removeprefix(f"test_promise_{number}_").replace("_", " ")
-            paragraph = nodes.paragraph("", "", nodes.Text(f"{text} ("), nodes.literal("", f"{file}::{name}"), nodes.Text(")"))
+            paragraph = nodes.paragraph(
+                "", "", nodes.Text(f"{text} ("), nodes.literal("", f"{file}::{name}"), nodes.Text(")")
+            )
             items.append(nodes.list_item("", paragraph))
         return [nodes.bullet_list("", *items)]

@@ -92,7 +92,9 @@ def _compact(scenarios: list[Any]) -> str:
     first = scenarios[0].id
     text = f"```bash\n{_commands('ta:TicTacToe-v0' if first.startswith('ta:') else first)}\n```\n\n"
     text += table(("scenario", "agents", "declares", "what it is"), rows)
-    text += "\n## Recorded episodes\n\nOf each game in its first version; the tests replay them.\n\n" + "\n".join(transcripts)
+    text += "\n## Recorded episodes\n\nOf each game in its first version; the tests replay them.\n\n" + "\n".join(
+        transcripts
+    )
     if hidden:
         text += "\n## Not available\n\n" + table(("scenario", "what it needs"), hidden)
     return text
