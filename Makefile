@@ -33,7 +33,7 @@ test: lint
 
 # litellm and vLLM want other versions of what they share with the rest, so each has an environment of its own.
 test-litellm: .venv-litellm/.ready
-	.venv-litellm/bin/python -m pytest tests/test_models.py tests/test_canary.py
+	.venv-litellm/bin/python -m pytest tests/policies/test_models.py tests/runs/test_canary.py
 
 .venv-litellm/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-litellm
@@ -41,7 +41,7 @@ test-litellm: .venv-litellm/.ready
 	@touch $@
 
 test-vllm: setup .venv-vllm/.ready
-	MARL_GEM_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest tests/test_vllm.py
+	MARL_GEM_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest tests/llm/test_vllm.py
 
 # Where pip does not find torch's CPU build: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test-vllm
 .venv-vllm/.ready:

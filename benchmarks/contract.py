@@ -28,7 +28,7 @@ from typing import Any
 from pettingzoo.classic import tictactoe_v3
 
 import marl_gem
-from marl_gem.agents import Info
+from marl_gem.policies import Info
 from marl_gem.rollout import Job, stream
 from marl_gem.types import Observation, Response, Role
 

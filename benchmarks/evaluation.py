@@ -25,10 +25,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from marl_gem.agents import Info, LLMPolicy, Policy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.evaluation import Ground, Numbers, Progress, plan_evaluation, run
 from marl_gem.llm import LLM, Sampling
+from marl_gem.policies import Info, LLMPolicy, Policy
 from marl_gem.selectors.sequential import SequentialSelector
 from marl_gem.types import Message, Observation, Response, Role
 

@@ -16,6 +16,7 @@ import math
 import time
 
 from marl_gem.llm.transformers import TransformersLLM
+from marl_gem.overrides import apply_overrides
 from marl_gem.scenarios.games.kuhn_analysis import (
     GAME_VALUE,
     INFORMATION_SETS,
@@ -26,7 +27,6 @@ from marl_gem.scenarios.games.kuhn_analysis import (
     value,
 )
 from marl_gem.scenarios.games.kuhn_poker import moves, situation
-from marl_gem.settings import override
 from marl_gem.trainers.config import TrainConfig, parse, read
 from marl_gem.trainers.seating import ONE
 from marl_gem.trainers.self_play import SelfPlay
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     arguments = parser.parse_args()
-    config = parse(override(read("kuhn"), [f"seed={arguments.seed}", *arguments.set]), "the command line")
+    config = parse(apply_overrides(read("kuhn"), [f"seed={arguments.seed}", *arguments.set]), "the command line")
     result = train(config)
     known = {"uniform": round(exploitability(uniform()), 4), "game_value": round(GAME_VALUE, 4)}
     print(json.dumps({"benchmark": "kuhn", "seed": arguments.seed, **result, **known}))

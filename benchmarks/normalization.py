@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from statistics import fmean
 
-from marl_gem.settings import override
+from marl_gem.overrides import apply_overrides
 from marl_gem.trainers.config import parse, read
 from marl_gem.trainers.transitions import NORMALIZATIONS
 
@@ -29,18 +29,18 @@ def kuhn(normalization: str, seed: int, updates: int) -> dict[str, float]:
     from kuhn import train
 
     changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
-    result = train(parse(override(read("kuhn"), changes), "benchmark"))
+    result = train(parse(apply_overrides(read("kuhn"), changes), "benchmark"))
     return {"exploitability_last": result["last"], "exploitability_average": result["average"]}
 
 
 def tictactoe(normalization: str, seed: int, updates: int) -> dict[str, float]:
-    from marl_gem.agents import RandomPolicy
     from marl_gem.evaluate import head_to_head, overall
+    from marl_gem.policies import RandomPolicy
     from marl_gem.trainers.seating import ONE
     from marl_gem.trainers.self_play import SelfPlay
 
     changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
-    config = parse(override(read("tictactoe"), changes), "benchmark")
+    config = parse(apply_overrides(read("tictactoe"), changes), "benchmark")
     run = SelfPlay.start(config)
     for _ in run.warm_up():
         pass
@@ -57,7 +57,7 @@ def desk(normalization: str, seed: int, updates: int) -> dict[str, float]:
 
     changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
     changes += [f'phases=[{{start = {updates // 3}, seats = {{user = "user"}}}}]', "options.user_reward=fidelity"]
-    run = SelfPlay.start(parse(override(read("desk"), changes), "benchmark"))
+    run = SelfPlay.start(parse(apply_overrides(read("desk"), changes), "benchmark"))
     for _ in run.warm_up():
         pass
     while run.updates < updates:

@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from marl_gem.agents import Info, ScriptedPolicy
 from marl_gem.env import MultiAgentEnv
+from marl_gem.policies import Info, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.selectors.sequential import SequentialSelector
 from marl_gem.types import Observation, Response, Role

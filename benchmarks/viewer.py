@@ -29,7 +29,7 @@ from urllib.request import urlopen
 import msgspec
 
 import marl_gem
-from marl_gem.agents import RandomPolicy
+from marl_gem.policies import RandomPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.types import Episode, to_json
 from marl_gem.viewer.library import Library

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from marl_gem import MultiAgentEnv, Role
-from marl_gem.agents import ScriptedPolicy
+from marl_gem.policies import ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.selectors.graph import END, GraphSelector
 from marl_gem.selectors.picture import draw
-from marl_gem.types import Facts
+from marl_gem.types import Metadata
 
 
 def asks_pro(state: dict[str, Any]) -> bool:
@@ -44,7 +44,7 @@ class Debate(MultiAgentEnv):
         state={"asked": []},
     )
     max_steps = 30
-    facts = Facts(zero_sum=True, turn_order="mixed", reward_range=(-1.0, 1.0))
+    metadata = Metadata(zero_sum=True, turn_order="mixed", reward_range=(-1.0, 1.0))
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)

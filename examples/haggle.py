@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from marl_gem import Episode, Facts, MultiAgentEnv, Observation, Response, Role, SequentialSelector
-from marl_gem.agents import Info
+from marl_gem import Episode, Metadata, MultiAgentEnv, Observation, Response, Role, SequentialSelector
+from marl_gem.policies import Info
 from marl_gem.rollout import Job, collect
 
 OTHER = {"seller": "buyer", "buyer": "seller"}
@@ -32,7 +32,7 @@ class Haggle(MultiAgentEnv):
     possible_agents = ("seller", "buyer")
     selector = SequentialSelector()
     max_steps = 8
-    facts = Facts(turn_order="sequential", reward_range=(-999.0, 999.0))
+    metadata = Metadata(turn_order="sequential", reward_range=(-999.0, 999.0))
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)

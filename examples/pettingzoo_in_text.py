@@ -15,8 +15,8 @@ from typing import Any
 from pettingzoo.classic import connect_four_v3
 
 from marl_gem import MultiAgentEnv
-from marl_gem.agents import Policy, RandomPolicy, ScriptedPolicy
 from marl_gem.convert import from_pettingzoo
+from marl_gem.policies import Policy, RandomPolicy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 
 RULES = (

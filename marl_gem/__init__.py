@@ -10,7 +10,7 @@ from marl_gem.selectors.parallel import ParallelSelector
 from marl_gem.selectors.phases import Phase, PhaseSelector
 from marl_gem.selectors.random import RandomSelector
 from marl_gem.selectors.sequential import SequentialSelector
-from marl_gem.types import Episode, Facts, Observation, Response, Role, ToolSpec, Turn
+from marl_gem.types import Episode, Metadata, Observation, Response, Role, ToolSpec, Turn
 from marl_gem.vector import VectorEnv
 
 __version__ = "0.1.0"
@@ -20,8 +20,8 @@ __all__ = [
     "AgentSelector",
     "DirectedSelector",
     "Episode",
-    "Facts",
     "GraphSelector",
+    "Metadata",
     "MultiAgentEnv",
     "Observation",
     "ParallelSelector",

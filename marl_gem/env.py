@@ -22,7 +22,7 @@ from typing import Any, NoReturn, Self, TypeAlias
 from marl_gem.errors import EpisodeOver, InvalidAction, InvalidOption, ScenarioFault, SelectorError
 from marl_gem.seeding import as_seed
 from marl_gem.selectors.base import AgentSelector
-from marl_gem.types import Facts, Observation, Role
+from marl_gem.types import Metadata, Observation, Role
 
 Observations: TypeAlias = dict[str, Observation]
 Infos: TypeAlias = dict[str, dict[str, Any]]
@@ -59,7 +59,7 @@ class MultiAgentEnv:
     tasks: int | None = None
     """How many tasks there are, where an episode is about one of several: `reset` takes the option `task`, from 0."""
 
-    facts: Facts = Facts()
+    metadata: Metadata = Metadata()
     """What the scenario declares of itself: zero-sum, turn order, reward range."""
 
     scenario: str = ""
@@ -140,7 +140,7 @@ class MultiAgentEnv:
         return self._rng
 
     @property
-    def floors(self) -> Mapping[str, Sequence[float]]:
+    def trivial_baselines(self) -> Mapping[str, Sequence[float]]:
         """What playing without wit comes to, which every score should be seen beside; none if nothing is known.
 
         For each such way of playing, by name: the share of tries, from 0 to 1, that succeed at each of the `tasks`,

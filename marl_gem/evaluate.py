@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from marl_gem.agents import Policy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import MarlGemError
+from marl_gem.policies import Policy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.types import Episode

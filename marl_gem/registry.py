@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
-from marl_gem.agents import Policy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError, InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
+from marl_gem.policies import Policy
 
 GROUP = "marl_gem.scenarios"
 
@@ -31,7 +31,7 @@ Need: TypeAlias = Literal["judge", "env"]
 
 
 @dataclass(frozen=True)
-class Scenario:
+class RegisteredScenario:
     """What is registered: how to make an env, and what to tell people about it.
 
     `agents` is the least and the greatest number of agents. `unavailable` says why the scenario cannot
@@ -47,7 +47,7 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class PolicySpec:
+class RegisteredPolicy:
     """A policy that comes with a scenario or a family, and is seated as `scripted:NAME`."""
 
     name: str
@@ -57,7 +57,7 @@ class PolicySpec:
 
 
 @dataclass(frozen=True)
-class StrategySpec:
+class RegisteredStrategy:
     """What can be made of any model in one seat, and is seated as `MODEL,strategy=NAME`."""
 
     name: str
@@ -68,9 +68,9 @@ class StrategySpec:
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-_scenarios: dict[str, Scenario] = {}
-_policies: dict[str, dict[str, PolicySpec]] = {}
-_strategies: dict[str, dict[tuple[str, str], StrategySpec]] = {}  # by scenario or family, then by seat and name
+_scenarios: dict[str, RegisteredScenario] = {}
+_policies: dict[str, dict[str, RegisteredPolicy]] = {}
+_strategies: dict[str, dict[tuple[str, str], RegisteredStrategy]] = {}  # by scenario or family, then by seat and name
 _loaded: set[str] = set()
 
 
@@ -101,10 +101,10 @@ def register(
     if not all(id.partition(":")):
         raise RegistryError(f"{id!r} is no scenario id; write family:Name-v0, for instance 'game:{id or 'Name-v0'}'")
     bounds = (agents, agents) if isinstance(agents, int) else agents
-    _scenarios[id] = Scenario(id, entry_point, description, bounds, unavailable, options)
+    _scenarios[id] = RegisteredScenario(id, entry_point, description, bounds, unavailable, options)
 
 
-def spec(id: str) -> Scenario:
+def get(id: str) -> RegisteredScenario:
     """The registered scenario with this id.
 
     Raises:
@@ -127,7 +127,7 @@ def make(id: str, **options: Any) -> MultiAgentEnv:
     Raises:
         UnknownScenario, UnavailableScenario, InvalidOption, MissingPackage: each says what to do.
     """
-    scenario = spec(id)
+    scenario = get(id)
     if scenario.unavailable:
         raise UnavailableScenario(f"{id} cannot work here: {scenario.unavailable}")
     options = {**scenario.options, **options}
@@ -147,7 +147,7 @@ def make(id: str, **options: Any) -> MultiAgentEnv:
     return env
 
 
-def list(family: str | None = None) -> builtins.list[Scenario]:
+def list(family: str | None = None) -> builtins.list[RegisteredScenario]:
     """All registered scenarios, or those of one family, sorted by id. A family that cannot be loaded is a warning."""
     for name in _families():
         try:
@@ -178,16 +178,16 @@ def register_policy(
     offered = _policies.setdefault(scenario, {})
     if not name or name in offered:
         raise RegistryError(f"{scenario!r} needs another name than {name!r} for a policy; it offers {sorted(offered)}")
-    offered[name] = PolicySpec(name, entry_point, description, arguments)
+    offered[name] = RegisteredPolicy(name, entry_point, description, arguments)
 
 
-def policies(id: str) -> dict[str, PolicySpec]:
+def policies(id: str) -> dict[str, RegisteredPolicy]:
     """The policies that a scenario offers, by name: its own, then its family's.
 
     Raises:
         UnknownScenario: there is no such scenario.
     """
-    spec(id)
+    get(id)
     return {**_policies.get(id.partition(":")[0], {}), **_policies.get(id, {})}
 
 
@@ -204,7 +204,7 @@ def make_policy(id: str, name: str, options: Mapping[str, Any] | None = None) ->
         RegistryError: it offers no such policy; the message names those it does.
     """
     script = _choose(name, policies(id), f"{id} has no scripted policy {name!r}")
-    made_with = {**spec(id).options, **(options or {})}
+    made_with = {**get(id).options, **(options or {})}
     policy: Policy = _resolve(script.entry_point)(id, made_with, **script.arguments)
     return policy
 
@@ -243,17 +243,17 @@ def register_strategy(
         )
     if unknown := [need for need in needs if need not in get_args(Need)]:
         raise RegistryError(f"the strategy {name!r} needs {unknown}; there is only {', '.join(get_args(Need))}")
-    offered[agent, name] = StrategySpec(name, agent, entry_point, description, tuple(needs), arguments)
+    offered[agent, name] = RegisteredStrategy(name, agent, entry_point, description, tuple(needs), arguments)
 
 
-def strategies(id: str) -> dict[str, dict[str, StrategySpec]]:
+def strategies(id: str) -> dict[str, dict[str, RegisteredStrategy]]:
     """The strategies that a scenario offers, by seat and by name: its own, and its family's.
 
     Raises:
         UnknownScenario: there is no such scenario.
     """
-    spec(id)
-    by_seat: dict[str, dict[str, StrategySpec]] = {}
+    get(id)
+    by_seat: dict[str, dict[str, RegisteredStrategy]] = {}
     for (agent, name), offered in {**_strategies.get(id.partition(":")[0], {}), **_strategies.get(id, {})}.items():
         by_seat.setdefault(agent, {})[name] = offered
     return by_seat

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from marl_gem.agents import Agent, Policy, PolicyPerSeat
 from marl_gem.env import MultiAgentEnv
+from marl_gem.episode_builder import EpisodeBuilder
 from marl_gem.errors import AgentError, InvalidAction, LLMError
-from marl_gem.recording import OpenEpisode
-from marl_gem.seeding import derive_seed
+from marl_gem.policies import Agent, Policy, PolicyPerSeat
+from marl_gem.seeding import agent_seed
 from marl_gem.types import Episode, EpisodeError, Limits, Observation, Origin, Response
 
 Seating: TypeAlias = Policy | Mapping[str, Policy]
@@ -48,10 +48,10 @@ class Job:
 
     def seed_of(self, agent_id: str) -> int:
         """What an agent's own random choices follow from."""
-        return derive_seed(self.seed, agent_id, *([self.repeat] if self.repeat else []))
+        return agent_seed(self.seed, agent_id, self.repeat)
 
 
-async def play(env: MultiAgentEnv, job: Job) -> Episode:
+async def play_episode(env: MultiAgentEnv, job: Job) -> Episode:
     """Play one episode in `env`.
 
     What the env, an agent or a model fails at ends the episode and is told in its `error`.
@@ -62,7 +62,7 @@ async def play(env: MultiAgentEnv, job: Job) -> Episode:
     """
     threads = _Threads()
     try:
-        return await _play(env, job, threads)
+        return await _play_job(env, job, threads)
     finally:
         threads.close()
 
@@ -92,7 +92,7 @@ async def stream(
         try:
             for job in queue:
                 env = env or make()
-                episode = await _play(env, job, threads)
+                episode = await _play_job(env, job, threads)
                 finished.put_nowait(episode)
                 if episode.error:
                     _close(env)
@@ -149,7 +149,7 @@ class _Failure(Exception):
         self.error = EpisodeError(origin, type(cause).__name__, str(cause), agent)
 
 
-async def _play(env: MultiAgentEnv, job: Job, threads: _Threads) -> Episode:
+async def _play_job(env: MultiAgentEnv, job: Job, threads: _Threads) -> Episode:
     record = _Record(env, job)
     try:
         async with asyncio.timeout(job.limits.seconds):
@@ -323,7 +323,7 @@ class _Call:
     error: BaseException | None = None
 
 
-class _Record(OpenEpisode):
+class _Record(EpisodeBuilder):
     """The recording of a job, which may come to its limits."""
 
     def __init__(self, env: MultiAgentEnv, job: Job) -> None:

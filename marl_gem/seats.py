@@ -45,12 +45,12 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from marl_gem import registry
-from marl_gem.agents import HumanPolicy, LLMPolicy, Policy, PolicyPerSeat, RandomPolicy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import AgentError, ConfigError
 from marl_gem.llm import Sampling
 from marl_gem.llm.models import Connection, Models, kind_of
-from marl_gem.replay import ReplayPolicy
+from marl_gem.policies import HumanPolicy, LLMPolicy, Policy, PolicyPerSeat, RandomPolicy
+from marl_gem.policies.replay import ReplayPolicy
 from marl_gem.views import chat, view
 
 MAX_TOKENS = 1024

@@ -12,6 +12,11 @@ def derive_seed(*parts: int | str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+def agent_seed(seed: int, agent_id: str, repeat: int = 0) -> int:
+    """The seed of one agent's own random choices in the episode with this `seed`, played for the `repeat`-th time."""
+    return derive_seed(seed, agent_id, *([repeat] if repeat else []))
+
+
 def as_seed(value: object) -> int | None:
     """A whole number from 0 up, NumPy's too, as an int; None if it is none."""
     if type(value) is int and value >= 0:

@@ -10,7 +10,7 @@
     Episode       all turns of one play-through, with seed, returns, ending and errors
       Limits        what an episode may take at most
       EpisodeError  why an episode could not be played to its end, and where that came from
-    Facts         what a scenario declares of itself, and what checks hold against play
+    Metadata         what a scenario declares of itself, and what checks hold against play
 
 Every record is frozen plain data: `to_json` writes any of them as one line, `from_json` reads it back
 equal. Text may hold any Unicode, lone surrogates included.
@@ -60,7 +60,7 @@ Origin: TypeAlias = Literal["env", "agent", "llm", "tool"]
 TurnOrder: TypeAlias = Literal["sequential", "parallel", "mixed"]
 
 
-class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
+class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a scenario declares of itself; `marl_gem.testing.check_env` holds it against play.
 
     None declares nothing. `zero_sum`: the agents' returns sum to zero in every episode. `turn_order`: one

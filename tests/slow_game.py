@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from marl_gem import MultiAgentEnv, Response, Role, SequentialSelector
-from marl_gem.agents import Info
+from marl_gem.policies import Info
 from marl_gem.registry import register, register_policy
 from marl_gem.types import Observation
 

@@ -28,9 +28,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from marl_gem.agents import LLMPolicy, PolicyPerSeat
 from marl_gem.errors import CheckpointError
 from marl_gem.llm.transformers import TransformersLLM
+from marl_gem.policies import LLMPolicy, PolicyPerSeat
 from marl_gem.trainers.config import TrainConfig, parse
 from marl_gem.trainers.seating import ONE, Phase, phases, training_ground
 from marl_gem.trainers.self_play import SelfPlay

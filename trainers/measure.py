@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from marl_gem.agents import RandomPolicy
 from marl_gem.evaluate import head_to_head, overall
 from marl_gem.evaluation.outcomes import succeeded
+from marl_gem.policies import RandomPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.seating import ONE, Phase, test_ground
@@ -83,6 +83,6 @@ def _together(run: SelfPlay, phase: Phase, games: int, seed: int) -> tuple[Measu
     ]
     episodes = collect(ground.make, jobs, concurrency=min(games, 1024))
     played = whole(episodes)
-    competitive = env.facts.zero_sum is True
+    competitive = env.metadata.zero_sum is True
     success = {seat: sum(succeeded(one, seat, competitive) for one in played) for seat in phase.learning}
     return {"seats": phase.seats, "success": success, "games": len(played)}, episodes

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from marl_gem import registry
-from marl_gem.agents import Policy, RandomPolicy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError
+from marl_gem.policies import Policy, RandomPolicy
 from marl_gem.trainers.config import TrainConfig, learns, read, recipes
 
 ONE = "policy"

@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from marl_gem.agents import Policy
 from marl_gem.errors import ConfigError
+from marl_gem.policies import Policy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.config import TrainConfig

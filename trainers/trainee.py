@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from marl_gem.agents import LLMPolicy
 from marl_gem.errors import ConfigError
 from marl_gem.llm import Sampling
 from marl_gem.llm.transformers import TransformersLLM
+from marl_gem.policies import LLMPolicy
 from marl_gem.trainers.config import PolicyConfig, TrainConfig
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.transitions import Trajectory, merge

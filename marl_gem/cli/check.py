@@ -16,7 +16,7 @@ from marl_gem import testing
 from marl_gem.cli.terminal import Options, out
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import InvalidOption, MarlGemError, UnknownScenario
-from marl_gem.settings import override
+from marl_gem.overrides import apply_overrides
 
 _COLOURS = {"ok": "green", "FAILED": "bold red", "skipped": "yellow"}
 
@@ -30,7 +30,7 @@ def check(
     options: Options = None,
 ) -> None:
     """Hold a scenario to the contract's promises, by playing it. The exit code is 1 if it breaks one."""
-    make = _maker(what, override({}, options or []))
+    make = _maker(what, apply_overrides({}, options or []))
     plan = testing.THOROUGH if seed is None else testing.Plan(seeds=(seed,))
     outcomes = []
     out.print(f"[bold]{escape(what)}[/]")
@@ -58,7 +58,7 @@ def playthrough(
     if to is not None and to.suffix == ".txt" and len(ids) > 1:
         raise MarlGemError(f"{len(ids)} playthroughs do not go into one file; name a folder with --out")
     for id in ids:
-        text = testing.playthrough(id, seed, options=override({}, options or []))
+        text = testing.playthrough(id, seed, options=apply_overrides({}, options or []))
         if to is None:
             out.out(text, end="", highlight=False)
             continue
@@ -81,7 +81,7 @@ def _available(name: str) -> list[str]:
 def _maker(what: str, options: dict[str, Any]) -> testing.Make:
     """What makes the env: a function that can be sent to another process. It has been tried once."""
     try:
-        marl_gem.registry.spec(what)
+        marl_gem.registry.get(what)
         make = functools.partial(marl_gem.registry.make, what, **options)
     except UnknownScenario as unknown:
         make = functools.partial(_load(what, unknown), **options)

@@ -18,7 +18,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from marl_gem.agents import HumanPolicy, Policy
 from marl_gem.cli.terminal import Options, err, out, person, stop_on_interrupt
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import (
@@ -36,8 +35,9 @@ from marl_gem.evaluation import (
 from marl_gem.evaluation.book import stored_config
 from marl_gem.evaluation.markdown import money_text, summary
 from marl_gem.llm.models import Models
+from marl_gem.overrides import apply_overrides
+from marl_gem.policies import HumanPolicy, Policy
 from marl_gem.seats import Load, options_of, parse_seats, policy
-from marl_gem.settings import override
 from marl_gem.types import Limits
 
 PLAIN_LINE_EVERY = 10.0
@@ -168,7 +168,7 @@ class _Asked:
         if not self.scenario:
             raise ConfigError("which scenario? For instance game:KuhnPoker-v0; `marl-gem list` shows all")
         self.folder = folder or _fresh_folder(self.kind, self.scenario)
-        self._options = override({}, options or [])
+        self._options = apply_overrides({}, options or [])
 
     def numbers(self, n: int | None, repeats: int | None, seed: int | None, limits: Limits) -> Numbers:
         stored = self.stored

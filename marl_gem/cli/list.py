@@ -23,7 +23,7 @@ def list_scenarios(
 ) -> None:
     """Show the scenarios that can be made, or what one of them offers to seat."""
     if family and ":" in family:
-        _show(marl_gem.registry.spec(family))
+        _show(marl_gem.registry.get(family))
         return
     scenarios = marl_gem.registry.list(family)
     if not scenarios:
@@ -41,7 +41,7 @@ def list_scenarios(
         out.print(f"[dim]{hidden} more cannot work on this machine; --all tells why.[/]")
 
 
-def _show(scenario: marl_gem.registry.Scenario) -> None:
+def _show(scenario: marl_gem.registry.RegisteredScenario) -> None:
     """One scenario, and the policies and strategies that come with it."""
     out.print(f"[bold]{escape(scenario.id)}[/]: {escape(scenario.description)}")
     if scenario.unavailable:

@@ -9,16 +9,17 @@ import typer
 from rich.markup import escape
 
 import marl_gem.registry
-from marl_gem.agents import HumanPolicy, Policy, as_text
 from marl_gem.cli.terminal import Options, interruptible, out, person, show_tallies
 from marl_gem.errors import MarlGemError
 from marl_gem.evaluate import tally
 from marl_gem.llm.models import Models
+from marl_gem.overrides import apply_overrides
+from marl_gem.policies import HumanPolicy, Policy
 from marl_gem.rollout import Job, collect
 from marl_gem.seats import options_of, parse_seats, policy
 from marl_gem.seeding import derive_seed
-from marl_gem.settings import override
 from marl_gem.types import Episode, to_json
+from marl_gem.views import as_text
 
 
 def play(
@@ -37,7 +38,7 @@ def play(
     record: Annotated[Path | None, typer.Option("--out", help="Write the episodes to this JSONL file.")] = None,
 ) -> None:
     """Play: you against a trained policy, or policies against each other. Seats that nobody takes play at random."""
-    made_with = {**options_of(seats or [], scenario), **override({}, options or [])}
+    made_with = {**options_of(seats or [], scenario), **apply_overrides({}, options or [])}
 
     def make() -> marl_gem.MultiAgentEnv:
         return marl_gem.registry.make(scenario, **made_with)

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from marl_gem.agents import HumanPolicy
 from marl_gem.evaluate import Tally, wilson
+from marl_gem.policies import HumanPolicy
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from marl_gem.cli.terminal import out, show_share, show_tallies, stop_on_interrupt
 from marl_gem.errors import MarlGemError, MissingPackage
 from marl_gem.evaluate import Tally
-from marl_gem.settings import override
+from marl_gem.overrides import apply_overrides
 
 if TYPE_CHECKING:
     from marl_gem.trainers.run import Run
@@ -48,10 +48,10 @@ def train(
         import msgspec
 
         values = read(what) if what else msgspec.to_builtins(read_config(resume))
-        run = Run.resume(resume, parse(override(values, assignments), "the command line"))
+        run = Run.resume(resume, parse(apply_overrides(values, assignments), "the command line"))
         out.print(f"resuming [bold]{escape(str(resume))}[/]")
     else:
-        values = override(read(what or ""), assignments)
+        values = apply_overrides(read(what or ""), assignments)
         config = parse(values, what or "")
         run = Run.start(_folder(runs, name, what or ""), config)
     _work(run)

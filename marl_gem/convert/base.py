@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from marl_gem.agents import as_text
 from marl_gem.convert.spaces import Content, FreeText
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.errors import ConversionError, InvalidAction
+from marl_gem.views import as_text
 
 _PROBE = {"options": 1}
 """What PettingZoo's checks hand to every env, to see that `reset` takes options."""

@@ -23,7 +23,7 @@ from marl_gem.convert.spaces import Content
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConversionError, InvalidOption, MissingPackage
 from marl_gem.selectors.directed import DirectedSelector
-from marl_gem.types import Facts, Observation, Role
+from marl_gem.types import Metadata, Observation, Role
 
 Describe: TypeAlias = Callable[[str, Any], Observation] | Literal["render"]
 Illegal: TypeAlias = Literal["end", "random"]
@@ -128,7 +128,7 @@ class ForeignEnv(MultiAgentEnv):
         if describe == "render" and getattr(game.env, "render_mode", None) not in ("ansi", "ascii"):
             raise ConversionError(f'{game.name} renders no text here; make it with render_mode="ansi", if it has that')
         self.scenario, self.possible_agents = game.name, game.possible_agents
-        self.facts = Facts(turn_order=game.turn_order, joins=game.joins)
+        self.metadata = Metadata(turn_order=game.turn_order, joins=game.joins)
         self._game, self._instructions, self._names = game, instructions, names
         self._tell, self._illegal, self._options = describe, illegal, frozenset(options)
         self._actions: dict[str, Actions] = {}

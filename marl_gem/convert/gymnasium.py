@@ -7,11 +7,11 @@ from typing import Any
 
 import gymnasium
 
-from marl_gem.agents import Info
 from marl_gem.convert.base import Converted, require_env, require_text
 from marl_gem.convert.spaces import Content, FreeText
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConversionError, EpisodeOver
+from marl_gem.policies import Info
 from marl_gem.types import Observation, Role
 
 Others = Mapping[str, Callable[[Observation, Info], str]]

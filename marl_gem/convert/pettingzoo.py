@@ -60,8 +60,8 @@ def to_parallel(env: MultiAgentEnv) -> ParallelEnv:
             order, this comes from the `reset` or `step` after which some are to wait.
     """
     require_env(env)
-    if env.facts.turn_order not in (None, "parallel") and len(env.possible_agents) > 1:
-        raise ConversionError(_not_parallel(env, f"its turn order is {env.facts.turn_order}"))
+    if env.metadata.turn_order not in (None, "parallel") and len(env.possible_agents) > 1:
+        raise ConversionError(_not_parallel(env, f"its turn order is {env.metadata.turn_order}"))
     return _Parallel(env)
 
 
@@ -70,7 +70,7 @@ class _Zoo(Converted):
 
     def __init__(self, env: MultiAgentEnv) -> None:
         super().__init__(env)
-        self.metadata["is_parallelizable"] = env.facts.turn_order == "parallel"
+        self.metadata["is_parallelizable"] = env.metadata.turn_order == "parallel"
         self.possible_agents = list(env.possible_agents)
         self.agents: list[str] = []
 

@@ -1,6 +1,6 @@
 """Evaluation that survives anything: episodes in a journal, numbers with intervals, a report to read.
 
-from marl_gem.agents import RandomPolicy
+from marl_gem.policies import RandomPolicy
 from marl_gem.evaluation import evaluate
 
 result = evaluate("game:TicTacToe-v0", {"player_0": policy, "player_1": RandomPolicy()}, n=200, out="runs/first")
@@ -12,7 +12,7 @@ book          what it has come to so far
 journal       episodes on disk
 outcomes      what the numbers need of an episode
 estimates     means with intervals, pass^k
-tasks         where and why agents do not succeed, and floors
+tasks         where and why agents do not succeed, and trivial_baselines
 tournament    standings and ratings
 report        all numbers of a run; markdown and pictures show them
 """

@@ -30,9 +30,9 @@ def summary(report: Report) -> str:
     return "\n\n".join([title, _played(report), *body(report), *tasks, *_failures(report)])
 
 
-def floors_text(report: Report) -> str:
-    """What the scenario's floors come to on what was played; empty if it has none."""
-    return ", ".join(f"{name} {100 * share:.1f}%" for name, share in report.get("floors", {}).items())
+def baselines_text(report: Report) -> str:
+    """What the scenario's trivial baselines come to on what was played; empty if it has none."""
+    return ", ".join(f"{name} {100 * share:.1f}%" for name, share in report.get("trivial_baselines", {}).items())
 
 
 def estimate_text(estimated: Report | None, share: bool) -> str:
@@ -80,12 +80,12 @@ def _evaluation(report: Report) -> list[str]:
         }
         for agent, told in agents.items()
     }
-    return [_transposed(columns), *_floors(report), *_reasons(report, agents), *_passes(agents)]
+    return [_transposed(columns), *_trivial_baselines(report), *_reasons(report, agents), *_passes(agents)]
 
 
-def _floors(report: Report) -> list[str]:
-    told = floors_text(report)
-    return [f"**Floors** on the same tasks: {_cell(told)}."] if told else []
+def _trivial_baselines(report: Report) -> list[str]:
+    told = baselines_text(report)
+    return [f"**Trivial baselines** on the same tasks: {_cell(told)}."] if told else []
 
 
 def _reasons(report: Report, agents: Mapping[str, Report]) -> list[str]:
@@ -133,7 +133,12 @@ def _grid(report: Report) -> list[str]:
     ]
     corner = f"{', '.join(grid['row_agents'])} ↓ {column} →"
     title = f"**{report['measure'].capitalize()} of {_cell(column)}**"
-    return [title, _table([corner, *grid["columns"]], rows), *_floors(report), *_reasons_by_combination(report)]
+    return [
+        title,
+        _table([corner, *grid["columns"]], rows),
+        *_trivial_baselines(report),
+        *_reasons_by_combination(report),
+    ]
 
 
 def _reasons_by_combination(report: Report) -> list[str]:
@@ -307,7 +312,7 @@ def _how_to_read(report: Report) -> list[str]:
         "## How to read it",
         f"An agent {verb} if the scenario says so (`success` in its last info), else {otherwise}. Why it did not is "
         "the scenario's word, too (`failure`), or the limit or the illegal action that ended the episode. Floors are "
-        "what playing without wit comes to, as the scenario tells (`env.floors`). In brackets: the "
+        "what playing without wit comes to, as the scenario tells (`env.trivial_baselines`). In brackets: the "
         "interval that holds the true mean with 95% confidence, by a bootstrap over tasks (Wilson's where all tasks "
         "agree). Tokens and costs are sums; a cost is unknown if the price of any answer is, and answers from a cache "
         "cost nothing.",

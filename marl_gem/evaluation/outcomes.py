@@ -89,7 +89,7 @@ def succeeded(episode: Episode, agent: str, competitive: bool) -> bool:
     """Whether an agent reached what it was there for.
 
     The scenario's word counts if it gives one: `success`, true or false, in the info with which the agent ended.
-    Else, in a competitive scenario (one whose facts say it is zero-sum) the agent with the highest return has
+    Else, in a competitive scenario (one whose metadata says it is zero-sum) the agent with the highest return has
     won, and nobody has if two share it; in any other a return above 0 is a success.
     """
     told = episode.final_infos.get(agent, {}).get("success")

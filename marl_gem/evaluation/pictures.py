@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from marl_gem.errors import MissingPackage
-from marl_gem.evaluation.markdown import floors_text
+from marl_gem.evaluation.markdown import baselines_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def pictures(report: Report) -> dict[str, bytes]:
     drawn: dict[str, bytes] = {}
     with matplotlib.rc_context(_STYLE):
         for name, figure in (draw(report) if draw else {}).items():
-            _note_floors(figure, report)
+            _note_baselines(figure, report)
             file = io.BytesIO()
             figure.savefig(file, format="png", dpi=144, metadata={"Software": None})
             drawn[name] = file.getvalue()
@@ -198,9 +198,9 @@ def _figure(width: float, height: float, title: str, subtitle: str) -> tuple[Fig
     return figure, axes
 
 
-def _note_floors(figure: Figure, report: Report) -> None:
+def _note_baselines(figure: Figure, report: Report) -> None:
     """A line at the bottom with what playing without wit comes to, so that a score is not seen alone."""
-    if told := floors_text(report):
+    if told := baselines_text(report):
         letters = int(figure.get_figwidth() * 16)  # as many as fit in a line
         whole = told.replace(" ", "\xa0").replace(",\xa0", ", ")  # a name stays with its share
         note = textwrap.fill(_clean(f"Floors on the same tasks: {whole}"), letters, break_on_hyphens=False)

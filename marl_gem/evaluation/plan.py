@@ -26,9 +26,9 @@ import msgspec
 
 import marl_gem
 from marl_gem import registry
-from marl_gem.agents import Policy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import AgentError, ConfigError, ScenarioFault
+from marl_gem.policies import Policy
 from marl_gem.rollout import Job
 from marl_gem.seeding import derive_seed
 from marl_gem.types import Limits
@@ -103,7 +103,7 @@ class Ground:
     joins: bool
     tasks: int | None
     competitive: bool
-    floors: Mapping[str, Sequence[float]]
+    trivial_baselines: Mapping[str, Sequence[float]]
 
     @classmethod
     def of(cls, scenario: str | Callable[[], MultiAgentEnv], options: Mapping[str, Any] | None = None) -> Ground:
@@ -115,7 +115,7 @@ class Ground:
 
         Raises:
             RegistryError, MissingPackage: it cannot be made.
-            ScenarioFault: its floors are not one share for each task.
+            ScenarioFault: its trivial_baselines are not one share for each task.
         """
         made_with, named = dict(options or {}), isinstance(scenario, str)
         if made_with and not named:
@@ -125,9 +125,9 @@ class Ground:
         try:
             agents, tasks = tuple(env.possible_agents), env.tasks
             counted = tasks if isinstance(tasks, int) else None
-            joins, competitive = env.facts.joins, env.facts.zero_sum is True
-            floors = _floors(env, counted)
-            return cls(env.scenario, named, make, made_with, agents, joins, counted, competitive, floors)
+            joins, competitive = env.metadata.joins, env.metadata.zero_sum is True
+            trivial_baselines = _trivial_baselines(env, counted)
+            return cls(env.scenario, named, make, made_with, agents, joins, counted, competitive, trivial_baselines)
         finally:
             env.close()
 
@@ -306,16 +306,16 @@ def _seats(players: Mapping[str, Player]) -> dict[str, Any]:
     return {"seats": {agent: player.who for agent, player in players.items()}}
 
 
-def _floors(env: MultiAgentEnv, tasks: int | None) -> Mapping[str, Sequence[float]]:
-    """A scenario's floors, if they are what the contract says."""
-    floors = env.floors
-    for name, shares in floors.items():
+def _trivial_baselines(env: MultiAgentEnv, tasks: int | None) -> Mapping[str, Sequence[float]]:
+    """A scenario's trivial baselines, if they are what the contract says."""
+    trivial_baselines = env.trivial_baselines
+    for name, shares in trivial_baselines.items():
         if not isinstance(shares, Sequence) or len(shares) != tasks or not all(0 <= share <= 1 for share in shares):
             raise ScenarioFault(
-                f"{env.scenario}: floors[{name!r}] must hold a share from 0 to 1 for each of its tasks, of which "
-                f"there are {tasks or 'none'}; not {shares!s:.80}"
+                f"{env.scenario}: trivial_baselines[{name!r}] must hold a share from 0 to 1 for each of its tasks, "
+                f"of which there are {tasks or 'none'}; not {shares!s:.80}"
             )
-    return floors
+    return trivial_baselines
 
 
 def _labels(players: Sequence[Player]) -> dict[str, str]:

@@ -5,7 +5,7 @@
     stopped                  why the run ended early, if it did
     episodes                 planned, counted, owed, failed; how they ended; which limits cut how many
     errors                   what the failed ones failed under, by origin, with an example each
-    floors                   what playing without wit comes to on the tasks that count, where the scenario tells
+    trivial_baselines        what trivial policies come to on the tasks that count, where the scenario tells
     matches                  for each seating: success and return of every agent with intervals, pass^k and pass@k,
                              turns, tokens, cost, latency, illegal actions; `reasons` counts why an agent did not
                              succeed; `by_task` tells tries, successes and reasons of each of a scenario's tasks
@@ -30,7 +30,7 @@ import marl_gem
 from marl_gem.evaluation.estimates import estimate, passes
 from marl_gem.evaluation.outcomes import Outcome, total_cost, usage
 from marl_gem.evaluation.plan import FORMAT, Match, Plan
-from marl_gem.evaluation.tasks import by_task, floors, reasons
+from marl_gem.evaluation.tasks import by_task, reasons, trivial_baselines
 from marl_gem.evaluation.tournament import standings
 from marl_gem.seeding import derive_seed
 
@@ -75,7 +75,7 @@ def build(
         report["tournament"] = standings(plan, outcomes)
     else:
         counted_tasks = [slot.index for slot in plan.slots.values() if slot.id in outcomes]
-        report["floors"] = floors(plan.ground.floors, counted_tasks)
+        report["trivial_baselines"] = trivial_baselines(plan.ground.trivial_baselines, counted_tasks)
         report["matches"] = [_match(plan, place, outcomes) for place in range(len(plan.matches))]
     if plan.kind == "grid":
         report["grid"] = _grid(plan)

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from marl_gem.agents import Policy, RandomPolicy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import MissingPackage
 from marl_gem.evaluation.book import Book, stored_config
@@ -38,6 +37,7 @@ from marl_gem.evaluation.plan import (
     plan_tournament,
 )
 from marl_gem.evaluation.report import Report, build
+from marl_gem.policies import Policy, RandomPolicy
 from marl_gem.rollout import Job, stream
 from marl_gem.types import Episode, EpisodeError, Limits
 

@@ -44,11 +44,11 @@ def ranked(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def floors(declared: Mapping[str, Sequence[float]], tries: Sequence[int]) -> dict[str, float]:
-    """What a scenario's floors come to on what was played, so that they can stand beside its success.
+def trivial_baselines(declared: Mapping[str, Sequence[float]], tries: Sequence[int]) -> dict[str, float]:
+    """What a scenario's trivial baselines come to on what was played, so that they can stand beside its success.
 
     Args:
-        declared: `MultiAgentEnv.floors`.
+        declared: `MultiAgentEnv.trivial_baselines`.
         tries: the task of every episode that counts. A task that was played twice weighs twice, as it does there.
 
     Returns:

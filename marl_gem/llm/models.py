@@ -163,7 +163,7 @@ def _outside_any_loop(call: Callable[[], Coroutine[Any, Any, Made]]) -> Made:
 
 
 def _hosted(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
-    from marl_gem.llm.hosted import HostedModel
+    from marl_gem.llm.litellm import HostedModel
 
     model = HostedModel(name, url=url or None, api_key_env=connection.api_key_env, price=connection.price)
     return model, url or name.partition("/")[0]

@@ -1,4 +1,4 @@
-"""Checks of what an env tells: the five dicts, observations, roles, rewards, records, legal actions, facts."""
+"""Checks of what an env tells: the five dicts, observations, roles, rewards, records, legal actions, metadata."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from marl_gem import registry
-from marl_gem.agents import Agent, Info
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import PromiseBroken, RecordError, UnknownScenario
-from marl_gem.rollout import Job
-from marl_gem.rollout import play as play_episode
+from marl_gem.policies import Agent, Info
+from marl_gem.rollout import Job, play_episode
 from marl_gem.testing.play import (
     THOROUGH,
     Make,
@@ -32,7 +31,7 @@ from marl_gem.testing.play import (
     short,
     where,
 )
-from marl_gem.types import Episode, Facts, Observation, Response, Role, ToolSpec, Turn, from_json, to_json
+from marl_gem.types import Episode, Metadata, Observation, Response, Role, ToolSpec, Turn, from_json, to_json
 
 # The five dicts
 
@@ -169,43 +168,45 @@ def check_rewards(make: Make, plan: Plan = THOROUGH) -> None:
         before = dict(env.returns)
 
 
-def check_facts(make: Make, plan: Plan = THOROUGH) -> None:
-    """What Facts and the registration declare is so."""
+def check_metadata(make: Make, plan: Plan = THOROUGH) -> None:
+    """What Metadata and the registration declare is so."""
     before: dict[str, float] = {}
     for env, now in episodes(make, plan):
         if not now.step:
             _check_registration(env, now)
             before = dict(env.returns)
-        _check_facts(env, now, env.facts)
-        if env.facts.reward_range and now.step:
-            low, high = env.facts.reward_range
+        _check_metadata_of(env, now, env.metadata)
+        if env.metadata.reward_range and now.step:
+            low, high = env.metadata.reward_range
             late = {agent: total - before.get(agent, 0.0) for agent, total in env.returns.items()}
             for agent, reward in {**late, **now.rewards}.items():
                 if not low - 1e-9 <= reward <= high + 1e-9:
-                    raise now.broken(f"facts say that rewards are from {low} to {high}, but {agent!r} got {reward}")
+                    raise now.broken(
+                        f"its metadata says that rewards are from {low} to {high}, but {agent!r} got {reward}"
+                    )
             before = dict(env.returns)
 
 
 def _check_registration(env: MultiAgentEnv, now: Moment) -> None:
     with contextlib.suppress(UnknownScenario):
         if ":" in env.scenario:
-            low, high = registry.spec(env.scenario).agents
+            low, high = registry.get(env.scenario).agents
             if not low <= len(env.possible_agents) <= high:
                 raise now.broken(
                     f"{env.scenario} is registered for {low} to {high} agents, but has {len(env.possible_agents)}"
                 )
 
 
-def _check_facts(env: MultiAgentEnv, now: Moment, facts: Facts) -> None:
+def _check_metadata_of(env: MultiAgentEnv, now: Moment, metadata: Metadata) -> None:
     strangers = [agent for agent in env.agents if agent not in env.possible_agents]
-    if strangers and not facts.joins:
-        raise now.broken(f"{strangers} joined, but facts do not say joins=True")
-    if facts.turn_order == "sequential" and len(env.acting) > 1:
-        raise now.broken(f"facts say that one acts at a time, but acting are {env.acting}")
-    if facts.turn_order == "parallel" and set(env.acting) != set(env.agents):
-        raise now.broken(f"facts say that all act together, but acting are {env.acting} of {env.agents}")
-    if facts.zero_sum and env.done and abs(sum(env.returns.values())) > 1e-6:
-        raise now.broken(f"facts say that returns sum to zero, but they are {env.returns}")
+    if strangers and not metadata.joins:
+        raise now.broken(f"{strangers} joined, but its metadata does not say joins=True")
+    if metadata.turn_order == "sequential" and len(env.acting) > 1:
+        raise now.broken(f"its metadata says that one acts at a time, but acting are {env.acting}")
+    if metadata.turn_order == "parallel" and set(env.acting) != set(env.agents):
+        raise now.broken(f"its metadata says that all act together, but acting are {env.acting} of {env.agents}")
+    if metadata.zero_sum and env.done and abs(sum(env.returns.values())) > 1e-6:
+        raise now.broken(f"its metadata says that returns sum to zero, but they are {env.returns}")
 
 
 # What is written down

@@ -23,7 +23,7 @@ from marl_gem import registry
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import InvalidAction, RecordError
 from marl_gem.testing.play import Actions, Player, snapshot
-from marl_gem.types import Facts, Observation, Role
+from marl_gem.types import Metadata, Observation, Role
 
 TOLD_IN_FULL = 6
 """How many steps are told in full."""
@@ -150,15 +150,15 @@ def _head(env: MultiAgentEnv, id: str, seed: int, options: Mapping[str, Any]) ->
         yield f"options: {_canonical(options)}"
     yield f"seed: {seed}"
     yield f"agents: {', '.join(env.possible_agents)}"
-    yield f"facts: {_facts(env.facts)}"
+    yield f"metadata: {_metadata_text(env.metadata)}"
 
 
-def _facts(facts: Facts) -> str:
-    told = ["zero-sum" if facts.zero_sum else ""] if facts.zero_sum is not False else ["not zero-sum"]
-    told.append(facts.turn_order or "")
-    if facts.reward_range:
-        told.append("rewards from {:g} to {:g}".format(*facts.reward_range))
-    told.append("agents may join" if facts.joins else "")
+def _metadata_text(metadata: Metadata) -> str:
+    told = ["zero-sum" if metadata.zero_sum else ""] if metadata.zero_sum is not False else ["not zero-sum"]
+    told.append(metadata.turn_order or "")
+    if metadata.reward_range:
+        told.append("rewards from {:g} to {:g}".format(*metadata.reward_range))
+    told.append("agents may join" if metadata.joins else "")
     return ", ".join(filter(None, told)) or "none declared"
 
 

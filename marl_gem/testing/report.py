@@ -12,9 +12,9 @@ from marl_gem.errors import ConfigError, PromiseBroken
 from marl_gem.testing.actions import check_hostile_actions, check_wrong_actions
 from marl_gem.testing.answers import (
     check_dicts,
-    check_facts,
     check_lasting,
     check_legal_actions,
+    check_metadata,
     check_observations,
     check_records,
     check_rewards,
@@ -57,7 +57,7 @@ CHECKS: dict[str, Check] = {
         check_hostile_actions,
         check_legal_actions,
         check_ending,
-        check_facts,
+        check_metadata,
     )
 }
 """Every check by its name, in the order in which they run."""

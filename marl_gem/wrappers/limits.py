@@ -10,7 +10,7 @@ import msgspec
 
 from marl_gem.env import MultiAgentEnv, Step
 from marl_gem.errors import ConfigError
-from marl_gem.types import Facts
+from marl_gem.types import Metadata
 from marl_gem.wrappers.base import Wrapper
 
 
@@ -39,8 +39,8 @@ class TimeLimit(Wrapper):
     max_steps: Any = property(_get_max_steps, _set_max_steps)
 
     @property
-    def facts(self) -> Facts:  # type: ignore[override]
-        return msgspec.structs.replace(self.env.facts, zero_sum=None)
+    def metadata(self) -> Metadata:  # type: ignore[override]
+        return msgspec.structs.replace(self.env.metadata, zero_sum=None)
 
     def step(self, actions: Mapping[str, str]) -> Step:
         observations, rewards, terminations, truncations, infos = super().step(actions)

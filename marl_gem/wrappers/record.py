@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
+from marl_gem.episode_builder import EpisodeBuilder
 from marl_gem.errors import EpisodeOver, InvalidAction, RecordError
-from marl_gem.recording import OpenEpisode
 from marl_gem.types import EpisodeError, Response, to_json
 from marl_gem.wrappers.base import Wrapper
 
@@ -41,17 +41,17 @@ class RecordEpisodes(Wrapper):
         self._path: Path | None = given if given.suffix == ".jsonl" else given / "episodes.jsonl"
         _prepare(self._path)
         self._count = 0
-        self._open: OpenEpisode | None = None
+        self._open: EpisodeBuilder | None = None
         self._observations: Observations = {}
-        self._facts: dict[str, Any] = {}
+        self._episode_fields: dict[str, Any] = {}
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
         returns = self.returns if self._open else {}
         observations, infos = super().reset(seed=seed, options=options)
         self._finish(returns)
-        self._open = OpenEpisode()
+        self._open = EpisodeBuilder()
         self._observations = observations
-        self._facts = {
+        self._episode_fields = {
             "id": f"{self.seed}-{self._count}",
             "scenario": self.scenario,
             "seed": self.seed,
@@ -94,7 +94,7 @@ class RecordEpisodes(Wrapper):
         finally:
             super().close()
 
-    def _seat(self, episode: OpenEpisode) -> None:
+    def _seat(self, episode: EpisodeBuilder) -> None:
         """Note what those are told who act for the first time."""
         try:
             for agent in self.acting:
@@ -106,7 +106,7 @@ class RecordEpisodes(Wrapper):
     def _finish(self, returns: Mapping[str, float], over: bool = False) -> None:
         episode, self._open = self._open, None
         if episode and episode.turns and self._path:
-            _append(self._path, to_json(episode.episode(returns=returns, cut_short=not over, **self._facts)))
+            _append(self._path, to_json(episode.episode(returns=returns, cut_short=not over, **self._episode_fields)))
 
 
 def _responses(actions: Mapping[str, str]) -> dict[str, Response]:

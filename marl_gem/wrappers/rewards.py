@@ -12,12 +12,12 @@ import msgspec
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.errors import ConfigError
-from marl_gem.types import Facts
+from marl_gem.types import Metadata
 from marl_gem.wrappers.base import Wrapper
 
 
 class RewardWrapper(Wrapper):
-    """Changes rewards, one by one. Define `reward`, and `facts` where more is known of the changed ones.
+    """Changes rewards, one by one. Define `reward`, and `metadata` where more is known of the changed ones.
 
     `returns` are sums of the changed rewards. A reward for an agent that had ended before, or that joins in
     this very step, stands in no dict of rewards; it is changed on its way into `returns`.
@@ -35,8 +35,8 @@ class RewardWrapper(Wrapper):
     returns: Any = property(attrgetter("_returns"))
 
     @property
-    def facts(self) -> Facts:  # type: ignore[override]
-        return msgspec.structs.replace(self.env.facts, zero_sum=None, reward_range=None)
+    def metadata(self) -> Metadata:  # type: ignore[override]
+        return msgspec.structs.replace(self.env.metadata, zero_sum=None, reward_range=None)
 
     def reward(self, agent: str, reward: float, acted: bool) -> float:
         """What `agent` gets instead of `reward`; `acted` tells whether it acted in this step."""
@@ -75,9 +75,9 @@ class StepPenalty(RewardWrapper):
             raise ConfigError(f"StepPenalty: the penalty is taken off, so give {-penalty!r} instead of {penalty!r}")
 
     @property
-    def facts(self) -> Facts:  # type: ignore[override]
-        bounds = self.env.facts.reward_range
-        return msgspec.structs.replace(super().facts, reward_range=bounds and (bounds[0] - self._penalty, bounds[1]))
+    def metadata(self) -> Metadata:  # type: ignore[override]
+        bounds = self.env.metadata.reward_range
+        return msgspec.structs.replace(super().metadata, reward_range=bounds and (bounds[0] - self._penalty, bounds[1]))
 
     def reward(self, agent: str, reward: float, acted: bool) -> float:
         return reward - self._penalty if acted else reward
@@ -91,10 +91,10 @@ class RewardScale(RewardWrapper):
         self._factor = _number("RewardScale", "factor", factor)
 
     @property
-    def facts(self) -> Facts:  # type: ignore[override]
-        facts = self.env.facts
-        low, high = sorted(bound * self._factor for bound in facts.reward_range or (0.0, 0.0))
-        return msgspec.structs.replace(facts, reward_range=facts.reward_range and (low, high))
+    def metadata(self) -> Metadata:  # type: ignore[override]
+        metadata = self.env.metadata
+        low, high = sorted(bound * self._factor for bound in metadata.reward_range or (0.0, 0.0))
+        return msgspec.structs.replace(metadata, reward_range=metadata.reward_range and (low, high))
 
     def reward(self, agent: str, reward: float, acted: bool) -> float:
         return reward * self._factor
@@ -110,9 +110,9 @@ class RewardClip(RewardWrapper):
             raise ConfigError(f"RewardClip: 0 must lie between the bounds, not outside of {low!r} to {high!r}")
 
     @property
-    def facts(self) -> Facts:  # type: ignore[override]
-        low, high = self.env.facts.reward_range or (self._low, self._high)
-        return msgspec.structs.replace(super().facts, reward_range=(self._clip(low), self._clip(high)))
+    def metadata(self) -> Metadata:  # type: ignore[override]
+        low, high = self.env.metadata.reward_range or (self._low, self._high)
+        return msgspec.structs.replace(super().metadata, reward_range=(self._clip(low), self._clip(high)))
 
     def reward(self, agent: str, reward: float, acted: bool) -> float:
         return self._clip(reward)

@@ -14,7 +14,7 @@ from typing import Any
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.selectors.directed import DirectedSelector
-from marl_gem.types import Facts, Role
+from marl_gem.types import Metadata, Role
 
 PLAYERS = ("player_0", "player_1")
 CARDS = "JQK"
@@ -57,7 +57,7 @@ class KuhnPoker(MultiAgentEnv):
 
     possible_agents = PLAYERS
     selector = DirectedSelector()
-    facts = Facts(zero_sum=True, turn_order="sequential", reward_range=(-2.0, 2.0))
+    metadata = Metadata(zero_sum=True, turn_order="sequential", reward_range=(-2.0, 2.0))
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)

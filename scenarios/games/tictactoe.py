@@ -8,7 +8,7 @@ from typing import Any
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.selectors.sequential import SequentialSelector
-from marl_gem.types import Facts, Role
+from marl_gem.types import Metadata, Role
 
 PLAYERS = ("player_0", "player_1")
 MARKS = dict(zip(PLAYERS, "XO", strict=True))
@@ -37,7 +37,7 @@ class TicTacToe(MultiAgentEnv):
 
     possible_agents = PLAYERS
     selector = SequentialSelector()
-    facts = Facts(zero_sum=True, turn_order="sequential", reward_range=(-1.0, 1.0))
+    metadata = Metadata(zero_sum=True, turn_order="sequential", reward_range=(-1.0, 1.0))
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)

@@ -16,8 +16,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from marl_gem.agents import Policy
 from marl_gem.errors import ConfigError
+from marl_gem.policies import Policy
 from marl_gem.scenarios.tau.policies import Rephrased, split_thought
 from marl_gem.seeding import derive_seed
 from marl_gem.tools.calls import CLOSE, OPEN, read_calls

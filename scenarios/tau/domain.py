@@ -159,8 +159,8 @@ class Domain:
         missing = [output for output in outputs if not any(output.lower() in message for message in heard)]
         return Verdict(0.0 if differences or missing else 1.0, differences, missing)
 
-    def floors(self, split: str, *, strict: bool = False) -> dict[str, tuple[float, ...]]:
-        """Each task's reward without any wit, which every score should be seen beside; see `MultiAgentEnv.floors`.
+    def trivial_baselines(self, split: str, *, strict: bool = False) -> dict[str, tuple[float, ...]]:
+        """The reward of trivial policies on each task; see `MultiAgentEnv.trivial_baselines`.
 
         "noop" calls nothing and says all that is to be said, "transfer" hands over at once (`strict` as
         `TauEnv` has it), "gold-without-words" makes the task's own calls and says nothing. "gold" makes these calls

@@ -31,7 +31,7 @@ from marl_gem.scenarios.tau.reward import (
 )
 from marl_gem.selectors.directed import DirectedSelector
 from marl_gem.tools.calls import BrokenCall, read_calls
-from marl_gem.types import ContentPart, Facts, Observation, Role, ToolCall
+from marl_gem.types import ContentPart, Metadata, Observation, Role, ToolCall
 
 OPENING = "Hi! How can I help you today?"
 USER, ASSISTANT = "user", "assistant"
@@ -96,7 +96,7 @@ class TauEnv(MultiAgentEnv):
         self.tasks = len(domain.splits[split]) if task is None else None
         self._user_reward = user_reward if callable(user_reward) else reward_named(user_reward)
         self.blocking = bool(getattr(self._user_reward, "blocking", False))
-        self.facts = Facts(turn_order="sequential", reward_range=None if callable(user_reward) else (0.0, 1.0))
+        self.metadata = Metadata(turn_order="sequential", reward_range=None if callable(user_reward) else (0.0, 1.0))
 
     @property
     def task(self) -> Task:
@@ -108,9 +108,9 @@ class TauEnv(MultiAgentEnv):
         return len(self.domain.splits[self.split])
 
     @property
-    def floors(self) -> dict[str, tuple[float, ...]]:
-        """Each task's reward without any wit, see `Domain.floors`; none where one task is set."""
-        return {} if self.tasks is None else self.domain.floors(self.split, strict=self.transfer == "strict")
+    def trivial_baselines(self) -> dict[str, tuple[float, ...]]:
+        """Each task's reward without any wit, see `Domain.trivial_baselines`; none where one task is set."""
+        return {} if self.tasks is None else self.domain.trivial_baselines(self.split, strict=self.transfer == "strict")
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset({name: value for name, value in options.items() if name != "task"})

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from marl_gem.agents import Agent, Info, Policy
 from marl_gem.llm import Sampling
+from marl_gem.policies import Agent, Info, Policy
 from marl_gem.types import Observation, Response, Role
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from marl_gem import registry
-from marl_gem.agents import Info
 from marl_gem.errors import ConfigError
+from marl_gem.policies import Info
 from marl_gem.scenarios.tau.domain import Domain, Task
 from marl_gem.scenarios.tau.env import USER, TauEnv
 from marl_gem.scenarios.tau.reward import STOP

@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 from concurrent.futures import ThreadPoolExecutor
 
-from marl_gem.agents import Policy
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError
+from marl_gem.policies import Policy
 from marl_gem.registry import Need, register_strategy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import assistants

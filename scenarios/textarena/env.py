@@ -23,7 +23,7 @@ from marl_gem.scenarios.textarena.randomness import Dice, isolate
 from marl_gem.scenarios.textarena.rendering import ADMIN, BOARD, PROMPT, Message, as_lines, of_kind
 from marl_gem.scenarios.textarena.state import eliminated, mend, starting
 from marl_gem.selectors.directed import DirectedSelector
-from marl_gem.types import Facts, Role
+from marl_gem.types import Metadata, Role
 
 LONGEST = 4_000
 """How much of a text the game reads, from its end."""
@@ -59,7 +59,7 @@ class TextArenaEnv(MultiAgentEnv):
 
     selector = DirectedSelector()
     max_steps = 1000
-    facts = Facts(turn_order="sequential")
+    metadata = Metadata(turn_order="sequential")
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from marl_gem.agents import Info
+from marl_gem.policies import Info
 from marl_gem.scenarios.tau.desk.tasks import NAMES, STATES, TOO_LATE, TOWNS, WISHES
 from marl_gem.scenarios.tau.env import USER
 from marl_gem.scenarios.tau.reward import STOP

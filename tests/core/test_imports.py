@@ -1,0 +1,126 @@
+"""Imports run one way, and `import marl_gem` brings nothing heavy along."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
+
+LAYERS = [
+    {"errors", "types", "seeding", "overrides"},
+    {"selectors", "views", "tools"},
+    {"llm"},
+    {"env"},
+    {"policies", "episode_builder"},
+    {"wrappers", "convert", "vector"},
+    {"rollout", "registry", "testing"},
+    {"evaluate", "evaluation", "export", "viewer"},
+    {"scenarios", "trainers"},
+    {"seats", "cli"},
+]
+"""What a layer may import lies above it in this list, or is a sibling that does not import back."""
+
+LAYER = {part: number for number, layer in enumerate(LAYERS) for part in layer}
+FILES = [
+    *(ROOT / "marl_gem").glob("*.py"),
+    *(path for folder in (ROOT / "marl_gem").iterdir() if not folder.is_symlink() for path in folder.rglob("*.py")),
+    *(path for folder in ("selectors", "scenarios", "trainers") for path in (ROOT / folder).rglob("*.py")),
+]
+
+
+def part_of(path: Path) -> str:
+    """The part of the house a file belongs to: `env`, `selectors`, `llm`, ..."""
+    place = path.relative_to(ROOT).parts
+    return (place[1] if place[0] == "marl_gem" else place[0]).removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def parts_imported(path: Path) -> set[str]:
+    names = (name.split(".") for name in imports(path))
+    return {name[1] for name in names if name[0] == "marl_gem" and len(name) > 1 and name[1] in LAYER}
+
+
+def test_every_part_has_a_layer() -> None:
+    assert len(FILES) > 30
+    assert {part_of(path) for path in FILES} - {"__init__"} <= LAYER.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_arrows(path: Path) -> None:
+    part = part_of(path)
+    if part == "__init__":
+        assert parts_imported(path) <= {"env", "registry", "selectors", "types", "vector"}
+        return
+    wrong = {other for other in parts_imported(path) if other != part and LAYER[other] > LAYER[part]}
+    assert not wrong, f"{part} must not import {wrong}"
+
+
+def test_siblings_do_not_import_each_other_in_a_circle() -> None:
+    arrows = {part: set[str]() for part in LAYER}
+    for path in FILES:
+        if part_of(path) in arrows:
+            arrows[part_of(path)] |= parts_imported(path) - {part_of(path)}
+    while free := {part for part, needed in arrows.items() if not needed & arrows.keys()}:
+        for part in free:
+            del arrows[part]
+    assert not arrows, f"these import one another: {arrows}"
+
+
+def test_scenarios_and_trainers_never_import_each_other() -> None:
+    for path in FILES:
+        if part_of(path) == "scenarios":
+            assert "trainers" not in parts_imported(path), path
+        if part_of(path) == "trainers":
+            assert "scenarios" not in parts_imported(path), path
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers", "safetensors", "tokenizers"])
+def test_only_trainers_and_one_back_end_import_torch(package: str) -> None:
+    users = {path for path in FILES if package in {name.partition(".")[0] for name in imports(path)}}
+    allowed = {path for path in FILES if part_of(path) == "trainers"} | {ROOT / "marl_gem" / "llm" / "transformers.py"}
+    assert users and users <= allowed
+
+
+def test_selectors_is_no_package_of_its_own_at_the_root() -> None:
+    """With an `__init__.py` it would shadow Python's own module whenever the root is on sys.path."""
+    assert not (ROOT / "selectors" / "__init__.py").exists()
+    code = "import selectors, asyncio; print(selectors.__file__, hasattr(selectors, 'DefaultSelector'))"
+    file, works = run(code).split()
+    assert works == "True" and not Path(file).is_relative_to(ROOT)
+
+
+def test_the_three_folders_are_links() -> None:
+    for name in ("selectors", "scenarios", "trainers"):
+        assert (ROOT / "marl_gem" / name).resolve() == ROOT / name
+
+
+@pytest.mark.parametrize("first", ["", "marl_gem.list();", "marl_gem.make('game:KuhnPoker-v0').reset();"])
+def test_what_import_marl_gem_leaves_out(first: str) -> None:
+    loaded = set(run(f"import sys, marl_gem; {first} print(*sys.modules)").split())
+    assert "marl_gem.env" in loaded
+    assert not loaded & HEAVY
+
+
+def run(code: str) -> str:
+    """What a fresh interpreter prints, started in the repository's root, which is on its sys.path."""
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
