@@ -19,7 +19,7 @@ LAYERS = [
     {"llm"},
     {"env"},
     {"policies", "episode_builder"},
-    {"wrappers", "convert", "vector"},
+    {"analysis", "wrappers", "convert", "vector"},
     {"rollout", "registry", "testing"},
     {"evaluate", "evaluation", "export", "viewer"},
     {"scenarios", "trainers"},
