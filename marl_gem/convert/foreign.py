@@ -139,6 +139,13 @@ class ForeignEnv(MultiAgentEnv):
             self._actions_of(agent)
 
     @property
+    def possible_actions(self) -> list[str] | None:  # type: ignore[override]
+        listed = [self._actions_of(agent).listed() for agent in self.possible_agents]
+        if not listed or any(texts is None for texts in listed):
+            return None
+        return list(dict.fromkeys(text for texts in listed for text in texts or ()))
+
+    @property
     def foreign(self) -> Any:
         """The other library's env, for instance to render it."""
         return self._game.env
