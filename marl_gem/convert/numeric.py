@@ -266,7 +266,7 @@ class _NumericGymnasium(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.action_space = copy.deepcopy(codec.action_space)
 
     def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NumericObservation, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         return self._encode(observation, info, over=False), {}

@@ -35,6 +35,9 @@ from marl_gem.rollout import Job, collect  # noqa: E402
 from marl_gem.wrappers import TimeLimit  # noqa: E402
 from tests.convert.envs import NATIVE, Debate, Quiz, RockPaperScissors, Village, make  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")
+"""Gymnasium's checks warn of wrapped envs."""
+
 GAMES = ["game:KuhnPoker-v0", "game:TicTacToe-v0", "RockPaperScissors", "ta:TicTacToe-v0"]
 KUHN = ("[check]", "[bet]", "[fold]", "[call]")
 
