@@ -168,6 +168,9 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     apart episodes that played the same seed again; `options` is what `reset` was given. `cost` is in US
     dollars, None if the price of any model's answer is unknown, or no model answered.
 
+    `zero_sum` is what the scenario's `Metadata` declared: True for a contest, which agents win or lose, None if it
+    declared nothing, or in a record of an older version.
+
     `roles` holds what the env told each agent before its first turn, for all that were asked to act. (A policy may
     tell its model more; that stands in the tokens alone.) Records of older versions have none.
     """
@@ -188,6 +191,7 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     roles: dict[str, Role] = {}
     final_infos: dict[str, dict[str, Any]] = {}
     seconds: float = 0.0
+    zero_sum: bool | None = None
 
     def turns_of(self, agent: str) -> list[Turn]:
         """The turns of one agent, in order."""

@@ -16,12 +16,12 @@ HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 LAYERS = [
     {"errors", "types", "seeding", "overrides"},
     {"selectors", "views", "tools"},
-    {"llm"},
+    {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},
     {"wrappers", "convert", "vector"},
     {"rollout", "registry", "testing"},
-    {"evaluate", "evaluation", "export", "viewer"},
+    {"evaluation", "export", "viewer"},
     {"scenarios", "trainers"},
     {"seats", "cli"},
 ]
