@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def restored_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the test registers is forgotten after it; what plug-ins register when they are imported stays."""
     marl_gem.list()
-    for table in ("_scenarios", "_policies", "_strategies"):
+    for table in ("_scenarios", "_policies", "_strategies", "_analyses"):
         before = getattr(registry, table)
         copied = {id: dict(offers) if isinstance(offers, dict) else offers for id, offers in before.items()}
         monkeypatch.setattr(registry, table, copied)

@@ -19,7 +19,7 @@ LAYERS = [
     {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},
-    {"wrappers", "convert", "vector"},
+    {"analysis", "wrappers", "convert", "vector"},
     {"rollout", "registry", "testing"},
     {"evaluation", "export", "viewer"},
     {"scenarios", "trainers"},
