@@ -109,7 +109,7 @@ class ResultStore:
     def _read(self, journal: Journal) -> None:
         """Count what an earlier process has written."""
         failed = journal in self._errors.values()
-        for number, episode in journal.read():
+        for number, episode in journal.episodes():
             slot = self.plan.slots.get(episode.id)
             if slot is None or slot.seed != episode.seed or (episode.error is not None) != failed:
                 raise JournalError(f"{journal.path}, line {number}: episode {episode.id!r} is not of this run")
