@@ -42,7 +42,7 @@ test-install:
 
 # litellm and vLLM want other versions of what they share with the rest, so each has an environment of its own.
 test-litellm: .venv-litellm/.ready
-	.venv-litellm/bin/python -m pytest tests/policies/test_models.py tests/runs/test_canary.py
+	.venv-litellm/bin/python -m pytest tests/llm/test_litellm.py tests/policies tests/runs/test_canary.py
 
 .venv-litellm/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-litellm
