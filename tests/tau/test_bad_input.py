@@ -26,9 +26,9 @@ from marl_gem.scenarios.tau import retail
 from marl_gem.scenarios.tau.assistants import act
 from marl_gem.scenarios.tau.common import transfer_to_human_agents
 from marl_gem.scenarios.tau.database import Database, Session
+from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.domain import Domain, Task
 from marl_gem.scenarios.tau.env import OPENING, TauEnv
-from marl_gem.scenarios.tau.reward import STOP
 from marl_gem.scenarios.tau.scripts import ScriptPolicy
 from marl_gem.scenarios.tau.tool import tool
 from marl_gem.tools.calls import write_call

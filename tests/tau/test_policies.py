@@ -25,10 +25,10 @@ from marl_gem.policies import LLMPolicy, Policy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import assistants, users
 from marl_gem.scenarios.tau.database import Database, Session
+from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.domain import Domain, Task
 from marl_gem.scenarios.tau.env import OPENING, TauEnv
 from marl_gem.scenarios.tau.policies import Rephrased, split_thought
-from marl_gem.scenarios.tau.reward import STOP
 from marl_gem.scenarios.tau.scripts import ScriptPolicy, policy
 from marl_gem.scenarios.tau.strategies import gold_dialogues, register_strategies
 from marl_gem.scenarios.tau.tool import tool
@@ -641,9 +641,9 @@ def test_a_domain_of_ones_own_has_them_too(desk: str) -> None:
 @pytest.mark.parametrize(
     ("seat", "told"),
     [
-        (f"user=tiny@{URL},strategy=reflection", "offers react, reflect, verify. Did you mean 'reflect'"),
+        (f"user=tiny@{URL},strategy=reflection", "offers official, react, reflect, verify. Did you mean 'reflect'"),
         (f"user=tiny@{URL},strategy=few-shot", f"{MINI} has no strategy 'few-shot' for 'user'"),
-        (f"assistant=tiny@{URL},strategy=verify", "'verify' for 'assistant'; it offers act, few-shot, react"),
+        (f"assistant=tiny@{URL},strategy=verify", "'verify' for 'assistant'; it offers act, few-shot, official, react"),
         (f"assistant=tiny@{URL},strategy=react,judge=tiny@{URL}", "nobody judges in the strategy 'react'"),
         (f"assistant=tiny@{URL},strategy=few-shot", "train tasks of retail-mini, which are being played"),
     ],
