@@ -684,14 +684,12 @@ def test_nobody_joins_and_leaves_in_one_step() -> None:
 def test_actions_can_be_checked_beforehand() -> None:
     env = RockPaperScissors()
     env.reset(seed=1)
-    before = copy.deepcopy(env.__dict__)
+    before = state(env)
     env.check_actions({"a": "rock", "b": "paper"})
     for wrong in ({"a": "rock"}, {"a": "rock", "b": "paper", "c": ""}, {"a": "rock", "b": 3}, "rock"):
         with pytest.raises(InvalidAction):
             env.check_actions(wrong)  # type: ignore[arg-type]
-    assert {name: value for name, value in env.__dict__.items() if name != "selector"} == {
-        name: value for name, value in before.items() if name != "selector"
-    }
+    assert state(env) == before
 
 
 @pytest.mark.parametrize(("name", "value"), [("infos", None), ("terminations", "yes"), ("truncations", 2)])
