@@ -174,7 +174,8 @@ def one_agent(**parts: Any) -> MultiAgentEnv:
         "observe": lambda self, agent: "Well?",
         "_process_actions": lambda self, actions: None,
     }
-    return type("Tiny", (MultiAgentEnv,), defaults | parts)()
+    env: MultiAgentEnv = type("Tiny", (MultiAgentEnv,), defaults | parts)()
+    return env
 
 
 def full_state(value: Any, around: tuple[int, ...] = ()) -> Any:

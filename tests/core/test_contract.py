@@ -104,9 +104,9 @@ def test_promise_1_who_is_in_the_five_dicts(make: Callable[[], MultiAgentEnv]) -
             assert tuple(observations) == env.acting != ()
             assert set(env.acting) <= set(env.agents)
             alive = env.agents
-            observations, *four = env.step({agent: choose(env, agent, dice) for agent in env.acting})
-            assert all(part.keys() == set(alive) for part in four)
-            _, terminations, truncations, infos = four
+            step = env.step({agent: choose(env, agent, dice) for agent in env.acting})
+            observations, rewards, terminations, truncations, infos = step
+            assert rewards.keys() == terminations.keys() == truncations.keys() == infos.keys() == set(alive)
             for agent in alive:
                 ended = terminations[agent] or truncations[agent]
                 assert ended == (agent not in env.agents) == ("final_observation" in infos[agent])
@@ -147,7 +147,7 @@ def test_promise_2_nobody_is_shown_the_other_s_secret() -> None:
 
 
 def test_promise_2_a_kuhn_player_sees_the_same_whatever_the_other_holds() -> None:
-    env = marl_gem.make("game:KuhnPoker-v0")
+    env: Any = marl_gem.make("game:KuhnPoker-v0")
     shown: dict[str, set[str]] = {}
     for seed in range(50):
         observations, _ = env.reset(seed=seed)
@@ -159,7 +159,7 @@ def test_promise_2_a_kuhn_player_sees_the_same_whatever_the_other_holds() -> Non
 # 3. Wrong actions are refused, and nothing has changed
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Callable[[tuple[str, ...]], Any], str]] = {
     "the wrong agent": (lambda acting: {"nobody": "hello"}, "nobody"),
     "one too many": (lambda acting: dict.fromkeys([*acting, "nobody"], "hello"), "nobody"),
     "nobody at all": (lambda acting: {}, "missing"),
@@ -174,7 +174,8 @@ REFUSED = {
 @every_env
 @pytest.mark.parametrize("bad", REFUSED)
 def test_promise_3_wrong_actions_change_nothing(make: Callable[[], MultiAgentEnv], bad: str) -> None:
-    env, (actions, complaint) = make(), REFUSED[bad]
+    env: MultiAgentEnv = make()
+    actions, complaint = REFUSED[bad]
     env.reset(seed=5)
     untouched, before = env.fork(), full_state(env)
     with pytest.raises(InvalidAction, match=complaint):
