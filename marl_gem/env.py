@@ -80,6 +80,9 @@ class MultiAgentEnv:
     tasks: int | None = None
     """The number of tasks, where an episode is about one of several: `reset` takes the option `task`, from 0."""
 
+    possible_actions: Sequence[str] | None = None
+    """Every action that can ever be legal, for any agent, where they can be listed."""
+
     metadata: Metadata = Metadata()
     """What the scenario declares: zero-sum, turn order, reward range."""
 
