@@ -131,8 +131,8 @@ def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(llm: Transformer
     together = ask(llm, *requests)
     alone = [ask(llm, request)[0] for request in requests]
     assert [response.token_ids for response in together] == [response.token_ids for response in alone]
-    for one, other in zip(together, alone, strict=True):
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    for batched, single in zip(together, alone, strict=True):
+        assert batched.logprobs == pytest.approx(single.logprobs, abs=1e-4)
 
 
 def test_same_seed_same_answer_other_seed_another(llm: TransformersLLM) -> None:
@@ -315,8 +315,8 @@ def test_top_p_draws_from_the_most_likely_tokens_alone(llm: TransformersLLM) -> 
         for row, token, logprob in zip(logits, response.token_ids, response.logprobs, strict=True):
             likely = sorted(enumerate((row / 0.8).softmax(-1).tolist()), key=lambda pair: -pair[1])
             kept, total = {}, 0.0
-            for place, probability in likely:
-                kept[place] = probability
+            for index, probability in likely:
+                kept[index] = probability
                 total += probability
                 if total >= top_p:
                     break
@@ -338,12 +338,12 @@ def test_requests_with_and_without_top_p_go_together(llm: TransformersLLM) -> No
 
 def test_an_answer_ends_before_a_stop_text(llm: TransformersLLM) -> None:
     answers = ask(llm, *(("a", seed) for seed in range(20)))
-    seed, whole = next((seed, answer) for seed, answer in enumerate(answers) if len(answer.text) > 3)
-    stop = whole.text[2:3]
+    seed, complete = next((seed, answer) for seed, answer in enumerate(answers) if len(answer.text) > 3)
+    stop = complete.text[2:3]
     (cut,) = ask(llm, ("a", seed), sampling=Sampling(max_tokens=8, stop=("never", stop)))
-    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.text == complete.text[: complete.text.index(stop)]
     assert cut.finish_reason == "stop"
-    assert whole.token_ids[: len(cut.token_ids)] == cut.token_ids  # what was sampled is told whole
+    assert complete.token_ids[: len(cut.token_ids)] == cut.token_ids  # all sampled tokens are kept
     assert len(cut.logprobs) == len(cut.token_ids)
 
 

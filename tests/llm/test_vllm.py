@@ -293,12 +293,12 @@ def test_processed_logprobs_are_those_of_the_draw(server: Server, sampling: dict
 
 
 def test_an_answer_ends_before_a_stop_text(model: HTTPModel) -> None:
-    whole = ask(model)
-    first, second, third = (whole.text[start : start + 3] for start in (0, 3, 6))
+    answer = ask(model)
+    first, second, third = (answer.text[start : start + 3] for start in (0, 3, 6))
     assert {first, second, third} <= set(MOVES) and second != third
     response = ask(model, stop=(third,))
     assert (response.text, response.finish_reason) == (first + second, "stop")
-    assert response.token_ids == whole.token_ids[:3]  # with what ended it, as it was sampled
+    assert response.token_ids == answer.token_ids[:3]  # with the stop text, as it was sampled
 
 
 def test_odd_texts_reach_the_model(model: HTTPModel) -> None:
