@@ -301,7 +301,8 @@ def serving(*arguments: str) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
-        process.stdout.close()
+        if process.stdout:
+            process.stdout.close()
 
 
 async def serve(arguments: argparse.Namespace) -> None:

@@ -53,7 +53,8 @@ def bare_server(handle: Callable[..., Any]) -> Any:
         async def __aenter__(self) -> str:
             async def handler(request: web.BaseRequest) -> web.StreamResponse:
                 response = handle(request)
-                return await response if asyncio.iscoroutine(response) else response
+                answer: web.StreamResponse = await response if asyncio.iscoroutine(response) else response
+                return answer
 
             self.runner = web.ServerRunner(web.Server(handler), handler_cancellation=True, shutdown_timeout=0.01)
             await self.runner.setup()

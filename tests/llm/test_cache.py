@@ -68,7 +68,7 @@ class Counting:
         )
 
 
-def ask(llm: Any, messages: Sequence[Message] = HELLO, sampling: Sampling = PLAIN, seed: int = 7) -> Response:
+def ask(llm: LLM, messages: Sequence[Message] = HELLO, sampling: Sampling = PLAIN, seed: int = 7) -> Response:
     return asyncio.run(llm.complete(messages, sampling, seed))
 
 

@@ -64,7 +64,7 @@ async def test_what_a_server_does_not_return_stays_empty() -> None:
 )
 @async_test
 async def test_log_probabilities_are_those_of_the_sampling_distribution(
-    kind: Any, sampling: dict[str, float], expected: bool
+    kind: Any, sampling: dict[str, Any], expected: bool
 ) -> None:
     async with FakeServer() as server:
         response = await ask(HTTPModel(server.url, "tiny", logprobs=kind), **sampling)

@@ -34,7 +34,7 @@ def llm() -> TransformersLLM:
     return TransformersLLM(tiny_model(TOKENIZER, width=32, context=CONTEXT, seed=3), TOKENIZER, name="tiny")
 
 
-def user(text: Any) -> list[dict[str, Any]]:
+def user(text: Any) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 
@@ -64,7 +64,7 @@ def log_probabilities(llm: TransformersLLM, response: Response, temperature: flo
     with torch.no_grad():
         logits = llm.model(input_ids=ids).logits[0, len(response.prompt_ids) - 1 : -1]
     chosen = torch.tensor(response.token_ids).unsqueeze(1)
-    return torch.log_softmax(logits / temperature, -1).gather(1, chosen).squeeze(1).tolist()
+    return [*map(float, torch.log_softmax(logits / temperature, -1).gather(1, chosen).squeeze(1))]
 
 
 # Tokens in, tokens out
@@ -81,7 +81,7 @@ def test_the_second_prompt_starts_with_the_first_and_what_was_sampled(llm: Trans
 
 
 def test_a_prompt_is_the_chat_template_s(llm: TransformersLLM) -> None:
-    messages = [
+    messages: list[Message] = [
         {"role": "system", "content": "Play."},
         {"role": "user", "content": [{"type": "text", "text": "One?"}, {"type": "text", "text": "Now!"}]},
         {"role": "assistant", "content": "1"},
