@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import marl_gem
 from marl_gem.errors import ConfigError, LLMError, RecordError, TransientLLMError
-from marl_gem.llm import Sampling
+from marl_gem.llm import LLM, Sampling
 from marl_gem.llm.cache import FORMAT, Cached, ResponseCache, request_key
 from marl_gem.llm.retry import Backoff, Retrying
 from marl_gem.policies import LLMPolicy
@@ -306,7 +306,7 @@ def test_a_run_that_is_played_again_asks_nothing_and_repeats_ask_anew(file: Path
 
 ASKER = """
 import asyncio, sys
-from marl_gem.llm import Sampling
+from marl_gem.llm import LLM, Sampling
 from marl_gem.llm.cache import Cached
 from marl_gem.types import Response
 

@@ -43,7 +43,7 @@ async def test_what_a_server_does_not_return_stays_empty() -> None:
     response = await response_to(edited(lambda reply: reply.pop("usage")), price=(1.0, 1.0))
     assert response.usage == {} and response.cost is None
     assert (await response_to(say("ok"))).cost is None
-    response = await response_to(say("ok", knows=False))
+    response = await response_to(say("ok", has_tokens=False))
     assert response.prompt_ids == response.token_ids == response.logprobs == ()
 
     def only_logprobs(reply: dict[str, Any]) -> None:

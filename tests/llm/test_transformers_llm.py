@@ -22,6 +22,7 @@ from marl_gem.llm import Sampling  # noqa: E402
 from marl_gem.llm.transformers import TransformersLLM, load  # noqa: E402
 from marl_gem.policies import LLMPolicy  # noqa: E402
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer  # noqa: E402
+from marl_gem.types import Message  # noqa: E402
 from marl_gem.views import chat  # noqa: E402
 
 LINES = ["Your card: K. Moves so far: nothing.", "Your card: J. You may check or bet.", "a b c d e f g h i"]
