@@ -11,7 +11,7 @@ from rich.markup import escape
 import marl_gem.registry
 from marl_gem.cli.terminal import Options, interruptible, out, person, show_tallies
 from marl_gem.errors import MarlGemError
-from marl_gem.evaluate import tally
+from marl_gem.evaluation.tally import tally
 from marl_gem.llm.models import Models
 from marl_gem.overrides import apply_overrides
 from marl_gem.policies import HumanPolicy, Policy

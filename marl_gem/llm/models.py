@@ -1,12 +1,12 @@
-"""Models by a string.
+"""Models by a text.
 
     MODEL@URL                a model of an OpenAI-compatible server, by HTTP:
                              Qwen/Qwen3-1.7B@http://127.0.0.1:8000/v1
-    @URL                     the only model that the server has
+    @URL                     the only model that the server serves
     litellm:PROVIDER/MODEL   a hosted model, as in litellm:openai/gpt-4o-mini; @URL may follow
-    hf:FOLDER                a model in the layout of transformers, in this process
+    hf:FOLDER                a model folder in the layout of transformers, run in this process
 
-A string may end up in files and messages, and so holds no secret: keys come from the environment.
+Such a text may end up in files and messages, and so must hold no secret: API keys come from the environment.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import msgspec
 from marl_gem.errors import ConfigError
 from marl_gem.llm import LLM
 from marl_gem.llm.cache import Cached, ResponseCache
-from marl_gem.llm.retry import Breaker, Retrying
+from marl_gem.llm.retry import CircuitBreaker, Retrying
 
 Made = TypeVar("Made")
 Kind = Literal["http", "litellm", "hf"]
 
 
 class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a back end is made with, besides the model's name; see `HTTPModel` and `HostedModel`."""
+    """How a model is reached, besides its name; see `HTTPModel` and `LiteLLMModel`."""
 
     adapter: str | None = None
     api_key_env: str | None = None
@@ -40,12 +40,12 @@ class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Models:
-    """Makes models from strings: each one once, asked again when that may help, all with one cache if there is one.
+    """Makes models from texts: each one once, with retries, and with one response cache for all if there is one.
 
-    Models of one server share what is known of its being away. A model in this process needs neither.
+    Models of one server share a circuit breaker. A model in this process has neither retries nor a cache.
 
     Args:
-        cache: where answers are kept; see `marl_gem.llm.cache`.
+        cache: the response cache or its file; see `marl_gem.llm.cache`.
 
     Raises:
         RecordError: the file cannot be used as a cache.
@@ -54,38 +54,38 @@ class Models:
     def __init__(self, cache: ResponseCache | str | Path | None = None) -> None:
         self._cache = ResponseCache(cache) if isinstance(cache, (str, Path)) else cache
         self._made: dict[Hashable, Any] = {}
-        self._breakers: dict[str, Breaker] = {}
+        self._breakers: dict[str, CircuitBreaker] = {}
 
     def get(self, model: str, connection: Connection | None = None) -> LLM:
-        """The model behind a string; the same one for the same string and connection.
+        """The model that a text names; the same object for the same text and connection.
 
         Raises:
-            ConfigError: the string names no model, or holds a secret; the key is not set; the server has several
+            ConfigError: the text names no model, or holds a secret; the key is not set; the server has several
                 models, and none was named.
-            LLMError: the server was to be asked for its model, and did not tell.
+            LLMError: the server, asked for its model, gave none.
             MissingPackage: what the back end needs is not installed.
         """
-        asked = connection or Connection()
-        return self.once((model, asked), lambda: self._make(model, asked))
+        connection = connection or Connection()
+        return self.once((model, connection), lambda: self._make(model, connection))
 
-    def once(self, what: Hashable, make: Callable[[], Made]) -> Made:
-        """What `make` gives the first time that this is asked for."""
-        if what not in self._made:
-            self._made[what] = make()
-        made: Made = self._made[what]
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` returns, called only the first time for this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: Made = self._made[key]
         return made
 
     def _make(self, model: str, connection: Connection) -> LLM:
         kind, name, url = split(model)
         if kind == "hf":
             return _in_process(name)
-        llm, server = (_hosted if kind == "litellm" else _served)(name, url, connection)
-        retrying = Retrying(llm, breaker=self._breakers.setdefault(server, Breaker()))
+        llm, server = (_litellm_model if kind == "litellm" else _http_model)(name, url, connection)
+        retrying = Retrying(llm, breaker=self._breakers.setdefault(server, CircuitBreaker()))
         return Cached(retrying, self._cache) if self._cache else retrying
 
 
 def kind_of(text: str) -> Kind | None:
-    """Which back end a string names, if it names any."""
+    """The back end that a text names; None if it names no model."""
     for kind in ("litellm", "hf"):
         if text.startswith(f"{kind}:"):
             return kind
@@ -93,7 +93,7 @@ def kind_of(text: str) -> Kind | None:
 
 
 def split(text: str) -> tuple[Kind, str, str]:
-    """The back end that a string names, the model's name, and the URL; these may be empty.
+    """The back end that a text names, the model's name, and the URL; the last two may be empty.
 
     Raises:
         ConfigError: it names no model, or its URL holds a secret.
@@ -128,7 +128,7 @@ def _check_url(url: str) -> None:
         )
 
 
-def _served(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
+def _http_model(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
     from marl_gem.llm.http import HTTPModel
 
     if not name:
@@ -157,15 +157,15 @@ def _only_model(server: Any) -> str:
 
 
 def _outside_any_loop(call: Callable[[], Coroutine[Any, Any, Made]]) -> Made:
-    """What a coroutine function gives, also where an event loop is running."""
+    """What a coroutine function returns; works inside a running event loop too."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: asyncio.run(call())).result()
 
 
-def _hosted(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
-    from marl_gem.llm.litellm import HostedModel
+def _litellm_model(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
+    from marl_gem.llm.litellm import LiteLLMModel
 
-    model = HostedModel(name, url=url or None, api_key_env=connection.api_key_env, price=connection.price)
+    model = LiteLLMModel(name, url=url or None, api_key_env=connection.api_key_env, price=connection.price)
     return model, url or name.partition("/")[0]
 
 

@@ -21,7 +21,7 @@ LAYERS = [
     {"policies", "episode_builder"},
     {"analysis", "wrappers", "convert", "vector"},
     {"rollout", "registry", "testing"},
-    {"evaluate", "evaluation", "export", "viewer"},
+    {"evaluation", "export", "viewer"},
     {"scenarios", "trainers"},
     {"seats", "cli"},
 ]
