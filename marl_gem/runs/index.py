@@ -156,6 +156,40 @@ class _Position(msgspec.Struct, frozen=True):
         return file.read(len(self.last_bytes)) == self.last_bytes
 
 
+def read_episodes(path: Path) -> Iterator[tuple[int, Episode]]:
+    """Every episode of a JSONL file, with the offset of its line in bytes. A last line without a newline is left out.
+
+    Raises:
+        RecordError: the file cannot be read, or a line is no episode; the message gives its number.
+    """
+    offset = 0
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.endswith(b"\n"):
+                    try:
+                        yield offset, parse(line)
+                    except RecordError as error:
+                        raise RecordError(f"{path}, line {number}: {error}") from error
+                offset += len(line)
+    except OSError as error:
+        raise RecordError(f"cannot read a recorded run from {path}: {error.strerror or error}") from error
+
+
+def read_episode_at(path: Path, offset: int) -> Episode:
+    """The episode whose line begins at an offset in bytes.
+
+    Raises:
+        RecordError: the file cannot be read, or there is no episode.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return parse(file.readline())
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def parse(line: bytes) -> Episode:
     """The episode in a line.
 
