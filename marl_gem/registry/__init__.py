@@ -7,9 +7,11 @@ line in its pyproject.toml, and nothing here knows a scenario by name.
     scenarios.py   register, get, find, make, list
     wrappers.py    register_wrapper, wrappers, WrapperSpec
     offers.py      what comes with a scenario: scripted policies and strategies
+    analyses.py    exact analyses of how well policies play a scenario
     tables.py      where registrations are kept, and how plug-ins are loaded
 """
 
+from marl_gem.registry.analyses import RegisteredAnalysis, analyse, analysis, register_analysis
 from marl_gem.registry.offers import (
     Need,
     RegisteredPolicy,
@@ -28,11 +30,14 @@ from marl_gem.registry.wrappers import RegisteredWrapper, WrapperSpec, register_
 __all__ = [
     "GROUP",
     "Need",
+    "RegisteredAnalysis",
     "RegisteredPolicy",
     "RegisteredScenario",
     "RegisteredStrategy",
     "RegisteredWrapper",
     "WrapperSpec",
+    "analyse",
+    "analysis",
     "find",
     "get",
     "list",
@@ -42,6 +47,7 @@ __all__ = [
     "policies",
     "preserved",
     "register",
+    "register_analysis",
     "register_policy",
     "register_strategy",
     "register_wrapper",

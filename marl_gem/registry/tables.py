@@ -11,7 +11,7 @@ import functools
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from marl_gem.errors import RegistryError
@@ -96,7 +96,10 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """For tests: what is registered within is forgotten afterwards, plug-ins that were loaded within too."""
+    """For tests: what is registered within is forgotten afterwards. All plug-ins are loaded before."""
+    for family in families():
+        with suppress(RegistryError):
+            load_family(family)  # its module is imported once, so what it registers must not be forgotten
     before = _snapshot()
     try:
         yield
