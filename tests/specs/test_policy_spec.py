@@ -105,7 +105,7 @@ def test_names_of_policies_that_learn(text: str, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(
     "text",
-    ["random", "human", "scripted:x", "scripted", "replay", "run", "", "User", "2nd", "a b", f"a@{URL}", "runs/x"],
+    ["random", "human", "scripted:x", "scripted", "replay", "", "User", "2nd", "a b", f"a@{URL}", "runs/x"],
 )
 def test_other_texts_are_no_such_names(text: str) -> None:
     assert not is_learner_name(text)

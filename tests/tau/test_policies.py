@@ -640,7 +640,7 @@ def test_a_domain_of_ones_own_has_them_too(desk: str) -> None:
         (f"user=tiny@{URL},strategy=reflection", "offers react, reflect, verify. Did you mean 'reflect'"),
         (f"user=tiny@{URL},strategy=few-shot", f"{MINI} has no strategy 'few-shot' for 'user'"),
         (f"assistant=tiny@{URL},strategy=verify", "'verify' for 'assistant'; it offers act, few-shot, react"),
-        (f"assistant=tiny@{URL},strategy=react,judge=tiny@{URL}", "nobody judges in the strategy 'react'"),
+        (f"assistant=tiny@{URL},strategy=react,judge=tiny@{URL}", "the strategy 'react' of 'assistant' needs no judge"),
         (f"assistant=tiny@{URL},strategy=few-shot", "train tasks of retail-mini, which are being played"),
     ],
 )
