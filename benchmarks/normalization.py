@@ -34,7 +34,8 @@ def kuhn(normalization: str, seed: int, updates: int) -> dict[str, float]:
 
 
 def tictactoe(normalization: str, seed: int, updates: int) -> dict[str, float]:
-    from marl_gem.evaluate import head_to_head, overall
+    from marl_gem.evaluation.head_to_head import head_to_head
+    from marl_gem.evaluation.tally import overall
     from marl_gem.policies import RandomPolicy
     from marl_gem.trainers.seating import ONE
     from marl_gem.trainers.self_play import SelfPlay

@@ -8,7 +8,7 @@ A measurement is plain data, which goes into metrics.jsonl and report.json:
 A report has one from `before` and one from `after` the updates, and in `phase_ends` each seating at the end of the
 phase in which it sat so. The score of the first kind is that of all games, a draw being half a win; that of the second
 is the success of the last seating, as a mean over the seats whose policies learn there. What success is the scenario
-says, see `evaluation.outcomes.succeeded`; in a zero-sum one two learners share it, so that each seat's own tells more.
+says, see `marl_gem.runs.outcomes`; in a zero-sum one two learners share it, so that each seat's own tells more.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from marl_gem.evaluate import head_to_head, overall
-from marl_gem.evaluation.outcomes import succeeded
+from marl_gem.evaluation.head_to_head import head_to_head
+from marl_gem.evaluation.tally import overall
 from marl_gem.policies import RandomPolicy
 from marl_gem.rollout import Job, collect
+from marl_gem.runs.outcomes import outcomes
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.seating import ONE, Phase, test_ground
 from marl_gem.trainers.self_play import SelfPlay
@@ -83,6 +84,6 @@ def _together(run: SelfPlay, phase: Phase, games: int, seed: int) -> tuple[Measu
     ]
     episodes = collect(ground.make, jobs, concurrency=min(games, 1024))
     played = whole(episodes)
-    competitive = env.metadata.zero_sum is True
-    success = {seat: sum(succeeded(one, seat, competitive) for one in played) for seat in phase.learning}
+    judged = [outcomes(episode, contest=env.metadata.zero_sum is True) for episode in played]
+    success = {seat: sum(by_agent[seat].success for by_agent in judged) for seat in phase.learning}
     return {"seats": phase.seats, "success": success, "games": len(played)}, episodes

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from marl_gem.cli.terminal import out, show_share, show_tallies, stop_on_interrupt
 from marl_gem.errors import MarlGemError, MissingPackage
-from marl_gem.evaluate import Tally
+from marl_gem.evaluation.tally import Tally
 from marl_gem.overrides import apply_overrides
 
 if TYPE_CHECKING:

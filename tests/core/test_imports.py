@@ -15,13 +15,13 @@ HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
     {"errors", "types", "seeding", "overrides"},
-    {"selectors", "views", "tools"},
+    {"selectors", "env_threads", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},
     {"analysis", "wrappers", "convert", "vector"},
     {"rollout", "registry", "specs", "testing"},
-    {"evaluate", "evaluation", "export", "viewer"},
+    {"evaluation", "export", "viewer"},
     {"scenarios", "trainers"},
     {"cli"},
 ]

@@ -242,6 +242,11 @@ def test_an_agent_that_the_scenario_does_not_have(info: ScenarioInfo) -> None:
     assert list(assign_seats(pairs, open_info)) == ["player_0", "player_1", "player_2"], "it may join later"
 
 
+def test_a_policys_text_may_hold_an_equals_sign(tmp_path: Path) -> None:
+    (tmp_path / "x=y").mkdir()
+    assert parse_assignment(f"a={tmp_path}/x=y") == ("a", PolicySpec("run", f"{tmp_path}/x=y"))
+
+
 @pytest.mark.parametrize("text", ["player_0", "player_0=", "=random", ""])
 def test_an_assignment_has_two_sides(text: str) -> None:
     with pytest.raises(AgentError, match="lacks a side; write NAME=WHO, as in player_0=random"):

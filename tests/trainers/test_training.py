@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from marl_gem.errors import CheckpointError, ConfigError, JournalError, UnknownScenario
-from marl_gem.evaluate import wilson
+from marl_gem.evaluation.estimates import wilson
 from marl_gem.overrides import apply_overrides
 from marl_gem.rollout import Job, collect
 from marl_gem.trainers import checkpoint
