@@ -54,7 +54,7 @@ def build_report(
         config=plan.config(),
         versions={"marl_gem": marl_gem.__version__, "python": platform.python_version()},
         command=command(plan),
-        measure="win rate" if plan.ground.competitive else "success rate",
+        measure="win rate" if plan.info.zero_sum else "success rate",
         stopped=stopped,
         episodes=EpisodeCounts(
             planned=len(plan.slots),
@@ -68,7 +68,7 @@ def build_report(
         errors=_errors(failed),
         tokens=sum(episode.tokens for episode in counted.values()),
         cost=total_cost(episode.cost for episode in counted.values()),
-        trivial_baselines={} if tournament else baseline_shares(plan.ground.trivial_baselines, counted_tasks),
+        trivial_baselines={} if tournament else baseline_shares(plan.info.trivial_baselines, counted_tasks),
         matches=() if tournament else tuple(_match(plan, number, finished) for number in range(len(plan.matches))),
         grid=_grid(plan) if plan.kind == "grid" else None,
         tournament=tournament,
@@ -77,12 +77,14 @@ def build_report(
 
 def command(plan: Plan) -> str | None:
     """The command line that plays this plan, if there is one."""
-    if not (plan.ground.named and all(player.typed for player in plan.players)):
-        return None
     config = plan.config()
+    wrappers = [wrapper for wrapper in config.wrappers if isinstance(wrapper, str)]
+    typed = plan.scenario.nameable and all(player.typed for player in plan.players)
+    if not typed or len(wrappers) < len(config.wrappers):
+        return None
     words = ["marl-gem", "tournament" if plan.kind == "tournament" else "eval", config.scenario]
-    for agent, texts in config.seats.items():
-        for text in [texts] if isinstance(texts, str) else texts:
+    for agent, policies in config.seats.items():
+        for text in [policies] if isinstance(policies, str) else policies:
             words += ["--seat", f"{agent}={text}"]
     for name, text in config.players.items():
         words += ["--player", f"{name}={text}"]
@@ -93,6 +95,8 @@ def command(plan: Plan) -> str | None:
         words += [f"--max-{name}", f"{limit:g}"]
     for name, value in config.options.items():
         words += ["-o", f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
+    for text in wrappers:
+        words += ["--wrap", text]
     return shlex.join(words)
 
 
@@ -104,7 +108,7 @@ def _match(plan: Plan, number: int, finished: Mapping[str, EpisodeSummary]) -> M
         if slot.match == number and slot.id in finished:
             tasks.setdefault(slot.index, []).append(finished[slot.id])
     episodes = [episode for repeats in tasks.values() for episode in repeats]
-    agents = dict.fromkeys([*plan.ground.agents, *(agent for episode in episodes for agent in episode.outcomes)])
+    agents = dict.fromkeys([*plan.info.agents, *(agent for episode in episodes for agent in episode.outcomes)])
     return MatchReport(
         name=match.name,
         folder=match.folder,
@@ -119,7 +123,7 @@ def _match(plan: Plan, number: int, finished: Mapping[str, EpisodeSummary]) -> M
         cost=total_cost(episode.cost for episode in episodes),
         seconds=_mean([episode.seconds for episode in episodes]),
         agents={agent: _agent(plan, agent, list(tasks.values())) for agent in agents},
-        by_task=() if plan.ground.tasks is None else by_task(tasks, agents),
+        by_task=() if plan.info.tasks is None else by_task(tasks, agents),
     )
 
 
@@ -137,7 +141,7 @@ def _agent(plan: Plan, agent: str, tasks: Sequence[Sequence[EpisodeSummary]]) ->
     return AgentReport(
         success=estimate(successes, seed("success"), proportion=True),
         return_=estimate(returns, seed("return")),
-        results=_results([outcome for repeats in judged for outcome in repeats]) if plan.ground.competitive else None,
+        results=_results([outcome for repeats in judged for outcome in repeats]) if plan.info.zero_sum else None,
         pass_=tuple(per_k),
         reasons=reasons(episodes, agent),
         **msgspec.structs.asdict(usage_of(agent, episodes)),
@@ -153,7 +157,7 @@ def _grid(plan: Plan) -> GridReport:
     """How the matches of a grid form a table: the last named of the seats that vary gives the columns, and its
     success is what the table shows; the others give the rows."""
     candidates = plan.config().seats
-    *rows, column = [agent for agent, texts in candidates.items() if len(texts) > 1] or list(candidates)[:1]
+    *rows, column = [agent for agent, policies in candidates.items() if len(policies) > 1] or list(candidates)[:1]
 
     def row_of(match: Match) -> str:
         return ", ".join(match.labels[agent] for agent in rows)

@@ -138,7 +138,10 @@ def _curves(agents: Mapping[str, AgentReport], title: str) -> Figure:
         called = ", ".join(agent for agent, numbers in agents.items() if numbers.pass_ == per_k)
         colour, ks = SERIES[number % len(SERIES)], [at_k.k for at_k in per_k]
         for key, name, style in (("at", "pass@k", "--"), ("hat", "pass^k", "-")):
-            points, label = [getattr(at_k, key) for at_k in per_k], _clean(f"{name}  {called}" if len(drawn) > 1 else name)
+            points, label = (
+                [getattr(at_k, key) for at_k in per_k],
+                _clean(f"{name}  {called}" if len(drawn) > 1 else name),
+            )
             means = [point.mean for point in points]
             axes.plot(ks, means, style, color=colour, marker="o", markersize=4, label=label)
             if all(point.low is not None for point in points):

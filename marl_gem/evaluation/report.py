@@ -51,8 +51,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     scenario: str
     # The options of `marl_gem.make`.
     options: dict[str, Any] = {}
-    # The wrappers around the env, as text, the innermost first.
-    wrappers: tuple[str, ...] = ()
+    # The wrappers around the env, the innermost first: text as `--wrap` takes it, or a table of name and values.
+    wrappers: tuple[str | dict[str, Any], ...] = ()
     # The policy of each seat, as text; of a grid, a list of policies. Empty in a tournament.
     seats: dict[str, str | list[str]] = {}
     # The players of a tournament: their policies by name.

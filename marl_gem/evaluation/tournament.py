@@ -74,14 +74,14 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentR
             rating=ratings.get(name),
             score=share("player", name),
             success=share("success", name),
-            **_results(name, games, plan.ground.competitive),
+            **_results(name, games, plan.info.zero_sum),
             **msgspec.structs.asdict(combined_usage(seats)),
         )
 
     return TournamentReport(
         players=tuple(sorted(map(player, names), key=_strength, reverse=True)),
         matrix={name: {other: share("pair", name, other) for other in names if other != name} for name in names},
-        seats={seat: share("seat", seat) for seat in plan.ground.agents},
+        seats={seat: share("seat", seat) for seat in plan.info.agents},
         left_out=left_out,
     )
 
