@@ -235,8 +235,8 @@ def _combinations(report: Report) -> list[str]:
     def numbers(match: MatchReport) -> list[str]:
         found = [match.agents.get(agent) for agent in agents]
         return [
-            *(estimate_text(agent and agent.success, share=True) for agent in found),
-            *(estimate_text(agent and agent.return_, share=False) for agent in found),
+            *(estimate_text(agent.success if agent else None, share=True) for agent in found),
+            *(estimate_text(agent.return_ if agent else None, share=False) for agent in found),
         ]
 
     rows = [

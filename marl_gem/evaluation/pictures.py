@@ -138,10 +138,8 @@ def _curves(agents: Mapping[str, AgentReport], title: str) -> Figure:
         called = ", ".join(agent for agent, numbers in agents.items() if numbers.pass_ == per_k)
         colour, ks = SERIES[number % len(SERIES)], [at_k.k for at_k in per_k]
         for key, name, style in (("at", "pass@k", "--"), ("hat", "pass^k", "-")):
-            points, label = (
-                [getattr(at_k, key) for at_k in per_k],
-                _clean(f"{name}  {called}" if len(drawn) > 1 else name),
-            )
+            points = [getattr(at_k, key) for at_k in per_k]
+            label = _clean(f"{name}  {called}" if len(drawn) > 1 else name)
             means = [point.mean for point in points]
             axes.plot(ks, means, style, color=colour, marker="o", markersize=4, label=label)
             if all(point.low is not None for point in points):
@@ -175,7 +173,7 @@ def _heat_map(
             if estimated is None:
                 continue
             mean, low, high = estimated.mean, estimated.low, estimated.high
-            red, green, blue, _ = image.cmap(image.norm(mean))
+            red, green, blue, _ = image.cmap(mean)
             ink = "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.55 else INK
             interval = "" if low is None or high is None else f"{100 * low:.0f}–{100 * high:.0f}"
             for text, lower, size in ((f"{100 * mean:.1f}%", -1, 11), (interval, -13, 7.5)):

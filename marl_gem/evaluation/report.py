@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,6 +30,8 @@ from marl_gem.evaluation.estimates import Estimate, Pass
 from marl_gem.runs.configuration import rename_keys
 from marl_gem.runs.files import write_file
 from marl_gem.types import Ending, Limits, Origin, read_json
+
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 FORMAT = 2
 """Of config.json and report.json. Format 1, without wrappers and with other names of some keys, is still read."""
@@ -345,7 +347,7 @@ def read_config(data: Any) -> RunConfig:
     return _convert(data, _config_1, RunConfig)
 
 
-def _convert(data: Any, from_format_1: Callable[[dict[str, Any]], dict[str, Any]], kind: Any) -> Any:
+def _convert(data: Any, from_format_1: Callable[[dict[str, Any]], dict[str, Any]], kind: type[Record]) -> Record:
     format = data.get("format") if isinstance(data, dict) else None
     if format == 1:
         data = from_format_1(data)

@@ -68,13 +68,17 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentR
 
     def player(name: str) -> PlayerReport:
         seats = [(game.summary, seat) for game in games for seat in game.returns if game.players[seat] == name]
+        results = _results(name, games, plan.info.zero_sum)
         return PlayerReport(
             name=name,
             who=policies[name],
             rating=ratings.get(name),
             score=share("player", name),
             success=share("success", name),
-            **_results(name, games, plan.info.zero_sum),
+            games=results.total(),
+            won=results["win"],
+            drawn=results["draw"],
+            lost=results["loss"],
             **msgspec.structs.asdict(combined_usage(seats)),
         )
 
@@ -123,15 +127,15 @@ def _points(games: Sequence[Game]) -> Iterator[tuple[tuple[str, ...], int, float
                         yield key, game.task, score
 
 
-def _results(name: str, games: Sequence[Game], contest: bool) -> dict[str, int]:
-    """How many games a player won, drew and lost. In a task, where nobody wins, the returns alone are compared."""
+def _results(name: str, games: Sequence[Game], contest: bool) -> Counter[str | None]:
+    """How often a game was a "win", "draw" and "loss" for a player. In a task the returns alone are compared."""
     results: Counter[str | None] = Counter()
     for game in games:
         outcomes: Mapping[str, Outcome] = game.summary.outcomes
         if not contest:
             outcomes = judge({seat: outcome.return_ for seat, outcome in outcomes.items()}, {}, contest=True)
         results.update(outcomes[seat].result for seat in game.returns if game.players[seat] == name)
-    return {"games": results.total(), "won": results["win"], "drawn": results["draw"], "lost": results["loss"]}
+    return results
 
 
 def _strength(player: PlayerReport) -> tuple[float, float]:
