@@ -102,7 +102,7 @@ class TestInterrupted:
         assert "stopping after the episodes that are live; Ctrl-C again stops at once" in err
         assert f"marl-gem eval --out {tmp_path / 'run'} --resume" in err and "stopped early: interrupted" in out
         there, report = ids(tmp_path / "run"), report_of(tmp_path / "run")
-        assert len(there) == len(set(there)) == report.episodes.counted < 5000
+        assert len(there) == len(set(there)) == report["episodes"]["counted"] < 5000
         assert all(one.ending == "terminated" for one in episodes_in(tmp_path / "run" / "episodes.jsonl"))
         assert size(tmp_path / "run" / "errors.jsonl") == 0
 

@@ -13,7 +13,8 @@ import pytest
 
 from marl_gem import Response
 from marl_gem.errors import ConfigError, JournalError
-from marl_gem.evaluation import Budget, Numbers, evaluate, plan_evaluation, run
+from marl_gem.evaluation import Budget, Numbers, Player, evaluate, plan_evaluation, run
+from marl_gem.policies import RandomPolicy
 from marl_gem.runs.lock import run_lock
 from marl_gem.types import Limits
 from tests.evaluation.helpers import (
@@ -172,3 +173,20 @@ class TestResume:
         evaluate(Slow, GUESS, n=3, out=tmp_path / "run")
         with run_lock(tmp_path / "run"), pytest.raises(JournalError, match="is working on"):
             evaluate(Slow, GUESS, n=3, out=tmp_path / "run", resume=True)
+
+    def test_compares_wrappers(self, tmp_path: Path) -> None:
+        asked: dict[str, Any] = {"scenario": "game:KuhnPoker-v0", "seats": RandomPolicy(), "out": tmp_path / "run"}
+        cut = evaluate(**asked, n=2, wrappers=["time_limit=1"])
+        assert cut.report.config.wrappers == ("time_limit,max_steps=1",)
+        assert cut.report.episodes.endings == {"truncated": 2}
+        assert evaluate(**asked, n=3, wrappers=["time_limit,max_steps=1"], resume=True).pending == 0
+        with pytest.raises(ConfigError, match=r"wrappers was .*max_steps=1.* and would be .*max_steps=2"):
+            evaluate(**asked, n=3, wrappers=["time_limit=2"], resume=True)
+
+    def test_of_a_policy_that_is_spelled_otherwise_is_no_change(self, tmp_path: Path) -> None:
+        url = "tiny@http://127.0.0.1:9/v1"
+        first, again = (
+            Player(f"{url},{values}", says("1")) for values in ("temperature=0.70,top_p=1", "top_p=1,temperature=0.7")
+        )
+        evaluate(Answer, first, n=2, out=tmp_path / "run")
+        assert evaluate(Answer, {"solver": again}, n=3, out=tmp_path / "run", resume=True).pending == 0
