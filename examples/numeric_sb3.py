@@ -37,7 +37,7 @@ def main() -> None:
         return model.predict(seen, action_masks=seen["action_mask"], deterministic=True)[0]
 
     policy = ScriptedPolicy(env.numeric.player("player_0", learned), "MaskablePPO")
-    print(f"{SCENARIO}: {len(env.numeric.actions)} actions, observations of {env.observation_space['observation'].shape}")
+    print(f"{SCENARIO}: {env.action_space.n} actions, observations of {env.observation_space['observation'].shape}")
     print(f"before: {won(policy):.0%} of {GAMES} games won as player_0")
     model.learn(STEPS)
     print(f"after {STEPS} steps: {won(policy):.0%}")
