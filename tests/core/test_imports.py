@@ -15,7 +15,7 @@ HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
     {"errors", "types", "seeding", "overrides"},
-    {"selectors", "views", "tools"},
+    {"selectors", "env_threads", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},

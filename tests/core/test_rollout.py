@@ -595,7 +595,7 @@ def test_a_policy_that_cannot_take_a_seat() -> None:
 def test_a_missing_seat(make: Callable[[], MultiAgentEnv]) -> None:
     (episode,) = collect(make, [Job(0, seats_of(b=ones))])
     assert episode.error == EpisodeError(
-        "agent", "AgentError", "nobody is seated as 'a'; there are policies for ['b']", "a"
+        "agent", "AgentError", "there is no policy for 'a', only for ['b']; seat one", "a"
     )
     assert episode.turns == ()
 
