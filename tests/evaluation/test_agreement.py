@@ -1,4 +1,4 @@
-"""Play, evaluation, training, tournaments and tallies say the same of the same episodes."""
+"""Play, evaluation, head-to-head games, tournaments and the viewer say the same of the same episodes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from marl_gem.evaluation.head_to_head import head_to_head
 from marl_gem.evaluation.tally import tally
 from marl_gem.policies import Policy
 from marl_gem.registry import make, make_policy
+from marl_gem.runs.reader import RunReader
 from marl_gem.types import Episode, from_json
 from tests.evaluation.helpers import numbers_of
 from tests.toys import RockPaperScissors, always
@@ -66,12 +67,16 @@ class TestThirtyDialogues:
         assert len(rows) == 2 and all("100.0% 88.6-100.0" in row for row in rows)
         episodes = [from_json(line, Episode) for line in (tmp_path / "played.jsonl").read_text().splitlines()]
         assert tally(episodes, "user").success == 30
+        recorded = RunReader(tmp_path / "played.jsonl").entries()
+        assert [entry.summary.outcomes["user"].success for entry in recorded if entry.summary] == [True] * 30
 
 
 class TestAContest:
-    def test_has_the_same_wins_everywhere(self) -> None:
+    def test_has_the_same_wins_everywhere(self, tmp_path: Path) -> None:
         rock, paper = always("rock"), always("paper")
         result = evaluate(RockPaperScissors, {"a": rock, "b": paper}, n=6)
+        evaluate(RockPaperScissors, {"a": rock, "b": paper}, n=6, out=tmp_path / "run")
+        recorded = [entry.summary.outcomes for entry in RunReader(tmp_path / "run").entries() if entry.summary]
         tallies, episodes = head_to_head(RockPaperScissors, rock, paper, games=6, seed=0)
         standings: Any = tournament(RockPaperScissors, {"rock": rock, "paper": paper}, n=6).report.tournament
         by_name = {player.name: player for player in standings.players}
@@ -79,6 +84,7 @@ class TestAContest:
             counted = tally(result.episodes, agent)
             assert (counted.win, counted.loss, counted.success) == (wins, 6 - wins, wins)
             assert numbers_of(result.report, agent).success.mean == wins / 6
+            assert sum(outcomes[agent].result == "win" for outcomes in recorded) == wins
             assert by_name[name].won == 2 * wins and by_name[name].success.mean == wins / 6
         assert {counted.loss for counted in tallies.values()} == {6}
         assert all(tally(episodes[:6], seat).games == 6 for seat in ("a", "b"))
