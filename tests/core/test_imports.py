@@ -20,10 +20,10 @@ LAYERS = [
     {"env"},
     {"policies", "episode_builder"},
     {"analysis", "wrappers", "convert", "vector"},
-    {"rollout", "registry", "testing"},
+    {"rollout", "registry", "specs", "testing"},
     {"evaluation", "export", "viewer"},
     {"scenarios", "trainers"},
-    {"seats", "cli"},
+    {"cli"},
 ]
 """What a layer may import lies above it in this list, or is a sibling that does not import back."""
 
