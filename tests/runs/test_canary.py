@@ -85,7 +85,7 @@ class Leaky:
         sent = call.headers.get("Authorization", "")
         self.sent.add(sent)
         tool_call = {"id": sent, "type": "function", "function": {"name": sent, "arguments": f'{{"key": "{sent}"}}'}}
-        calls = {"tool_calls": [tool_call]} if self._rng.random() < 0.3 else {}
+        calls: Any = {"tool_calls": [tool_call]} if self._rng.random() < 0.3 else {}
         whole = completion(call, f"[check] [call] as {sent} said", reasoning_content=f"I know {sent}.", **calls)
         return web.json_response({**whole, "model": sent, "id": sent}, headers={"X-Request-Id": sent})
 
@@ -139,7 +139,7 @@ def traces_in(folder: Path) -> dict[str, list[str]]:
 
 def told_by(error: BaseException) -> str:
     """All that a traceback of an error can show: what led to it, and the variables on its way."""
-    shown = []
+    shown: list[str] = []
     seen = set[int]()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

@@ -153,7 +153,7 @@ class Page:
         self.wrong: list[str] = []
         self.asked: list[str] = []
         self.tab.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.tab.on("console", lambda message: message.type == "error" and self.wrong.append(message.text))
+        self.tab.on("console", lambda message: self.wrong.extend([message.text] if message.type == "error" else []))
         self.tab.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
         self.tab.on("request", lambda request: self.asked.append(request.url))
 
