@@ -1,4 +1,4 @@
-"""marl-gem check and marl-gem playthrough: does a scenario keep its promises, and does it still play as it did?"""
+"""`marl-gem check` and `marl-gem playthrough`: check a scenario against the contract, and write an episode as text."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def check(
     only: Annotated[
         list[str] | None, typer.Option(help=f"Run this check: {', '.join(testing.CHECKS)}. May be repeated.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Play the episode of this seed alone.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Play only the episode with this seed.")] = None,
     options: Options = None,
 ) -> None:
-    """Hold a scenario to the contract's promises, by playing it. The exit code is 1 if it breaks one."""
+    """Check that a scenario keeps the promises of the contract, by playing it. The exit code is 1 if it breaks one."""
     make = _maker(what, apply_overrides({}, options or []))
     plan = testing.THOROUGH if seed is None else testing.Plan(seeds=(seed,))
-    outcomes = []
+    results = []
     out.print(f"[bold]{escape(what)}[/]")
     with out.status("checking"):
-        for outcome in testing.run_checks(make, plan, only=only or ()):
-            outcomes.append(outcome)
-            line = escape(str(outcome)).replace(outcome.status, f"[{_COLOURS[outcome.status]}]{outcome.status}[/]", 1)
+        for result in testing.run_checks(make, plan, only=only or ()):
+            results.append(result)
+            line = escape(str(result)).replace(result.status, f"[{_COLOURS[result.status]}]{result.status}[/]", 1)
             out.print(line, soft_wrap=True)
-    report = testing.Report(what, tuple(outcomes))
+    report = testing.CheckReport(what, tuple(results))
     out.print(f"[bold]{report.summary}[/]")
     if not report.ok:
         raise typer.Exit(1)
@@ -47,13 +47,13 @@ def check(
 
 def playthrough(
     what: Annotated[list[str], typer.Argument(metavar="SCENARIO...", help="Scenario ids, or families such as ta.")],
-    seed: Annotated[int, typer.Option(min=0, help="Fixes the episode and what is said in it.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the episode and of the random actions.")] = 0,
     options: Options = None,
     to: Annotated[
         Path | None, typer.Option("--out", help="Write to this .txt file, or to FAMILY/NAME.txt in this folder.")
     ] = None,
 ) -> None:
-    """Play a scenario at random and write down what happens, for people to read and tests to replay."""
+    """Play a scenario at random and write what happens as text, for people to read and tests to replay."""
     ids = [id for name in what for id in _available(name)]
     if to is not None and to.suffix == ".txt" and len(ids) > 1:
         raise MarlGemError(f"{len(ids)} playthroughs do not go into one file; name a folder with --out")
