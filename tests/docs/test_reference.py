@@ -74,8 +74,9 @@ def test_a_scenario_without_a_description_is_refused(restored_registry: Any) -> 
 
 
 def test_indented_blocks_of_docstrings_become_code_but_sections_and_lists_stay() -> None:
-    lines = ["Do it.", "", "    do(it)", "", "Args:", "    it: a thing.", "", "- one", "", "  more of one"]
-    assert literal_blocks(lines) == [*lines[:2], "::", "", *lines[2:]]
+    lines = ["Do it.", "", "    do(it)", "Else", "    not.", "", "Args:", "    it: a thing.", "", "- one", "", "  more"]
+    code = ["Do it.", "", "", "::", "", "    do(it)", "", "Else", "", "::", "", "    not.", ""]
+    assert literal_blocks(lines) == [*code, *lines[6:]]
 
 
 def test_markup_in_descriptions_is_shown_as_it_stands() -> None:
