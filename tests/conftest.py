@@ -13,7 +13,6 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, here and in processes that tests start
 
-import marl_gem
 from marl_gem import registry
 
 
@@ -24,12 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def restored_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def restored_registry() -> Iterator[None]:
     """What the test registers is forgotten after it; what plug-ins register when they are imported stays."""
-    marl_gem.list()
-    for table in ("_scenarios", "_policies", "_strategies", "_analyses"):
-        before = getattr(registry, table)
-        copied = {id: dict(offers) if isinstance(offers, dict) else offers for id, offers in before.items()}
-        monkeypatch.setattr(registry, table, copied)
-    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
-    yield
+    with registry.preserved():
+        yield

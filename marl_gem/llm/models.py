@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -28,6 +28,40 @@ from marl_gem.llm.retry import CircuitBreaker, Retrying
 
 Made = TypeVar("Made")
 Kind = Literal["http", "litellm", "hf"]
+
+
+class ModelSpec(msgspec.Struct, frozen=True):
+    """A model by its back end, its name (the folder, for `hf`) and the URL of its server.
+
+    The name is empty for the only model of a server, the URL where the back end knows it.
+    """
+
+    kind: Kind
+    name: str
+    url: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The model that a text names.
+
+        Raises:
+            ConfigError: it names no model, or its URL holds a secret.
+        """
+        kind = kind_of(text)
+        if kind is None:
+            raise ConfigError(f"{text!r} names no model; write MODEL@URL, litellm:PROVIDER/MODEL or hf:FOLDER")
+        name, url = text.removeprefix(f"{kind}:"), ""
+        if kind != "hf" and (at := _AT_URL.search(name)):
+            name, url = name[: at.start()], name[at.start() + 1 :]
+            _check_url(url)
+        if not name and not url:
+            raise ConfigError(f"{text!r} lacks the model's name, as in {_EXAMPLES[kind]}")
+        return cls(kind, name, url)
+
+    def __str__(self) -> str:
+        """The text from which `parse` gives it back."""
+        prefix = "" if self.kind == "http" else f"{self.kind}:"
+        return f"{prefix}{self.name}{f'@{self.url}' if self.url else ''}"
 
 
 class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,8 +90,8 @@ class Models:
         self._made: dict[Hashable, Any] = {}
         self._breakers: dict[str, CircuitBreaker] = {}
 
-    def get(self, model: str, connection: Connection | None = None) -> LLM:
-        """The model that a text names; the same object for the same text and connection.
+    def get(self, model: ModelSpec | str, connection: Connection | None = None) -> LLM:
+        """The model of a spec or its text; the same object for the same model and connection.
 
         Raises:
             ConfigError: the text names no model, or holds a secret; the key is not set; the server has several
@@ -65,8 +99,9 @@ class Models:
             LLMError: the server, asked for its model, gave none.
             MissingPackage: what the back end needs is not installed.
         """
-        connection = connection or Connection()
-        return self.once((model, connection), lambda: self._make(model, connection))
+        spec = ModelSpec.parse(model) if isinstance(model, str) else model
+        settings = connection or Connection()
+        return self.once((spec, settings), lambda: self._make(spec, settings))
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` returns, called only the first time for this key."""
@@ -75,11 +110,11 @@ class Models:
         made: Made = self._made[key]
         return made
 
-    def _make(self, model: str, connection: Connection) -> LLM:
-        kind, name, url = split(model)
-        if kind == "hf":
-            return _in_process(name)
-        llm, server = (_litellm_model if kind == "litellm" else _http_model)(name, url, connection)
+    def _make(self, spec: ModelSpec, connection: Connection) -> LLM:
+        if spec.kind == "hf":
+            return _in_process(spec.name)
+        make = _litellm_model if spec.kind == "litellm" else _http_model
+        llm, server = make(spec.name, spec.url, connection)
         retrying = Retrying(llm, breaker=self._breakers.setdefault(server, CircuitBreaker()))
         return Cached(retrying, self._cache) if self._cache else retrying
 
@@ -90,24 +125,6 @@ def kind_of(text: str) -> Kind | None:
         if text.startswith(f"{kind}:"):
             return kind
     return "http" if _AT_URL.search(text) else None
-
-
-def split(text: str) -> tuple[Kind, str, str]:
-    """The back end that a text names, the model's name, and the URL; the last two may be empty.
-
-    Raises:
-        ConfigError: it names no model, or its URL holds a secret.
-    """
-    kind = kind_of(text)
-    if kind is None:
-        raise ConfigError(f"{text!r} names no model; write MODEL@URL, litellm:PROVIDER/MODEL or hf:FOLDER")
-    name, url = text.removeprefix(f"{kind}:"), ""
-    if kind != "hf" and (at := _AT_URL.search(name)):
-        name, url = name[: at.start()], name[at.start() + 1 :]
-        _check_url(url)
-    if not name and not url:
-        raise ConfigError(f"{text!r} lacks the model's name, as in {_EXAMPLES[kind]}")
-    return kind, name, url
 
 
 _AT_URL = re.compile(r"@https?://", re.IGNORECASE)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 120.0
+LIMIT = 300.0
 """Seconds that one block or command may take."""
 
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -99,16 +99,22 @@ def _run_console(block: str, folder: Path, variables: dict[str, str]) -> str:
     return printed
 
 
-def run(command: list[str], folder: Path, variables: Mapping[str, str] | None = None, status: int = 0) -> str:
+def run(
+    command: list[str],
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+    status: int = 0,
+    limit: float = LIMIT,
+) -> str:
     """What a command prints: `marl-gem` with its words, or a file of Python with its arguments.
 
     Raises:
-        AssertionError: it ends with another status than `status`, or takes longer than `LIMIT`.
+        AssertionError: it ends with another status than `status`, or takes longer than `limit` seconds.
     """
     output = folder / ".output"
     process = _PROCESSES.Process(target=_work, args=(command, str(folder), dict(variables or {}), str(output)))
     process.start()
-    process.join(LIMIT)
+    process.join(limit)
     if process.is_alive():
         process.kill()
         process.join()

@@ -1112,14 +1112,14 @@ class TestTheCommandLine:
             (("eval",), "which scenario?"),
             (("eval", "--resume"), "Name its folder with --out"),
             (("eval", "game:Kuhn-v0"), "Did you mean 'game:KuhnPoker-v0'"),
-            (("eval", "test:Slow-v0", "--seat", "a"), "'a' seats nobody"),
+            (("eval", "test:Slow-v0", "--seat", "a"), "'a' lacks a side; write NAME=WHO"),
             (("eval", "test:Slow-v0", "--seat", "c=random"), "has no agent 'c'; its agents are a, b"),
             (("eval", "test:Slow-v0", "--seat", "a=rondom"), "Did you mean random"),
             (("eval", "test:Slow-v0", "--seat", "a=random", "--seat", "a=human"), "--grid plays all combinations"),
             (("eval", "test:Slow-v0", "--grid"), "a grid needs a seat that is given several times"),
             (("eval", "test:Slow-v0", "-o", "turns=3"), "It takes: rounds"),
             (("eval", "test:Slow-v0", "-n", "0"), "-n"),
-            (("tournament", "test:Slow-v0", "--player", "random"), "write --player NAME=WHO"),
+            (("tournament", "test:Slow-v0", "--player", "random"), "'random' lacks a side; write NAME=WHO"),
             (("tournament", "test:Slow-v0", "--player", "a=random", "--player", "a=random"), "two players are called"),
             (("tournament", "test:Slow-v0", "--player", "a=random"), "name at least as many players"),
         ],
@@ -1141,5 +1141,5 @@ class TestTheCommandLine:
 def _registered(slow_game: Any) -> None:
     from marl_gem import registry
 
-    if "test:Slow-v0" not in registry._scenarios:
+    if "test:Slow-v0" not in {scenario.id for scenario in registry.list()}:
         registry.register("test:Slow-v0", slow_game.Slow, agents=2)
