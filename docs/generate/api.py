@@ -14,7 +14,7 @@ import marl_gem
 from generate.markdown import escape, table, toctree
 
 AREAS: dict[str, tuple[str, ...]] = {
-    "Contract": ("env", "channels", "errors", "seeding"),
+    "Contract": ("env", "step_results", "channels", "errors", "seeding"),
     "Types": ("types", "infos"),
     "Selectors": ("selectors",),
     "Wrappers": ("wrappers",),
@@ -42,10 +42,11 @@ LONGEST_VALUE = 60
 
 LEFT_OUT = (
     "cli",
+    "links",
     "scenarios.textarena",
     *(f"scenarios.tau.{part}" for part in ("airline", "retail", "common", "desk", "mini", "official", "tool")),
 )
-"""Modules and packages that other pages of the reference show: the commands, and what scenarios consist of."""
+"""Modules and packages that are no API, or that other pages show: the commands, and what scenarios consist of."""
 
 
 def modules() -> list[str]:
