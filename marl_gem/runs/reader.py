@@ -62,7 +62,7 @@ class RunReader:
         return tuple(file.stamp for file in self.files)
 
     def file_of(self, entry: Entry) -> EpisodeIndex:
-        """The file that an entry of this run lies in."""
+        """The file that holds an entry of this run."""
         return self.files[-1 if entry.key.startswith("e") else 0]
 
     def find(self, name: str) -> Entry:

@@ -76,7 +76,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     learner = LEARNERS.get(example.stem)
     if learner and importlib.util.find_spec(learner) is None:
         pytest.skip(f"{learner} is not installed here; make test-numeric runs this example")
-    assert len(run([sys.executable, str(example)], tmp_path, timeout=300 if learner else 120).splitlines()) > 3
+    assert len(run([sys.executable, str(example)], tmp_path, timeout=600 if learner else 120).splitlines()) > 3
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
