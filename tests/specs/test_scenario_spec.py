@@ -116,7 +116,10 @@ def test_the_env_is_closed_after_the_look() -> None:
 def test_trivial_baselines_are_one_share_for_each_task(shares: Any) -> None:
     class Wrong(OneAnswer):
         tasks = 2
-        trivial_baselines = {"guessing": shares}
+
+        @property
+        def trivial_baselines(self) -> dict[str, Any]:
+            return {"guessing": shares}
 
     with pytest.raises(ScenarioFault, match=r"trivial_baselines\['guessing'\] must hold a share .* there are 2"):
         ScenarioSpec.parse(Wrong).inspect()
