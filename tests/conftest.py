@@ -10,10 +10,14 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, here and in processes that tests start
 
 from marl_gem import registry
+
+settings.register_profile("marl_gem", deadline=None)  # how long an example takes decides no test
+settings.load_profile("marl_gem")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ register(
     "marl_gem.scenarios.games.kuhn_poker:KuhnPoker",
     description="Poker with three cards and one bet, two players. Its exploitability is computed exactly.",
     agents=2,
+    turn_order="sequential",
 )
 register_analysis(
     "game:KuhnPoker-v0",
@@ -20,6 +21,7 @@ register(
     "marl_gem.scenarios.games.tictactoe:TicTacToe",
     description="Tic-tac-toe, two players. A short and fast implementation, to be used as a template.",
     agents=2,
+    turn_order="sequential",
 )
 register_policy(
     "game:TicTacToe-v0",
