@@ -20,7 +20,7 @@ from marl_gem.convert import to_gymnasium, to_numeric
 from marl_gem.policies import RandomPolicy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 
-SCENARIO, GAMES, STEPS = "game:TicTacToe-v0", 200, 4_000
+SCENARIO, GAMES, STEPS = "game:TicTacToe-v0", 200, 3_072
 dice = random.Random(0)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from marl_gem.errors import CheckpointError, ConfigError
-from marl_gem.evaluation.journal import locked
+from marl_gem.runs.lock import run_lock
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.book import METRICS, Book, read_metrics
 from marl_gem.trainers.config import TrainConfig, differences, parse
@@ -109,7 +109,7 @@ class Run:
         Raises:
             JournalError: another process works on this run.
         """
-        with locked(self.folder):
+        with run_lock(self.folder):
             book = Book(self.folder, self.self_play.updates if self.self_play else -1)
             try:
                 run = self.self_play or (yield from self._begin(book))

@@ -107,6 +107,14 @@ class RunReader:
         return self._json(CONFIG)
 
     @property
+    def scenarios(self) -> list[str]:
+        """The ids of the scenarios in the configuration: of one in `scenario`, or of several in `scenarios`."""
+        config = self.config
+        listed = config.get("scenarios") or [config.get("scenario")]
+        ids = [item.get("id") if isinstance(item, dict) else item for item in listed if isinstance(listed, list)]
+        return [item for item in ids if isinstance(item, str) and item]
+
+    @property
     def report(self) -> dict[str, Any]:
         """The report; empty if there is none that can be read."""
         return self._json(REPORT)
