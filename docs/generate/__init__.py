@@ -7,6 +7,7 @@
     config.py     every field of a training configuration
     metrics.py    every metric that training logs
     scenarios.py  one page a family of scenarios
+    wrappers.py   every wrapper that a text can name
     promises.py   the directive that lists the tests of a promise of the contract
     figure.py     the concept figure of the home page
     docstrings.py code blocks in docstrings, as reStructuredText wants them
@@ -19,12 +20,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generate import api, commands, docstrings, figure, promises, scenarios
+from generate import api, commands, docstrings, figure, promises, scenarios, wrappers
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-GENERATORS = (api.pages, commands.pages, scenarios.pages)
+GENERATORS = (api.pages, commands.pages, scenarios.pages, wrappers.pages)
 
 
 def write_pages(folder: Path) -> None:

@@ -155,10 +155,10 @@ def _takes(registered: RegisteredWrapper) -> str:
 _SHIPPED = {
     "time_limit": ("limits:TimeLimit", "Truncates whoever is left after max_steps steps."),
     "parse_action": (
-        "named:parse_action",
+        "parse:ParseAction",
         "Finds the action in a longer answer: boxed, tagged:TAG, matching:REGEX.",
     ),
-    "show_history": ("named:show_history", "Shows agents a view of their history in one observation."),
+    "show_history": ("history:ShowHistory", "Shows agents a view of their history in one observation."),
     "step_penalty": ("rewards:StepPenalty", "Takes penalty off an agent's reward for each of its actions."),
     "reward_scale": ("rewards:RewardScale", "Multiplies rewards by factor."),
     "reward_clip": ("rewards:RewardClip", "Keeps rewards between low and high."),

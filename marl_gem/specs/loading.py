@@ -108,10 +108,11 @@ def training_options(policies: Iterable[PolicySpec], scenario: str) -> dict[str,
     for spec in policies:
         if spec.kind == "run":
             checkpoints = _checkpoints()
-            state = checkpoints.read_state(checkpoints.newest(_checkpoint_folder(spec)))
-            trained_on = ScenarioSpec.parse(state["config"]["scenario"], state["config"].get("options"))
-            if trained_on.id == scenario:
-                options |= trained_on.options
+            config = checkpoints.read_state(checkpoints.newest(_checkpoint_folder(spec)))["config"]
+            tables = config.get("scenarios") or [{"id": config["scenario"], "options": config.get("options", {})}]
+            for table in tables:
+                if table["id"] == scenario:
+                    options |= table.get("options", {})
     return options
 
 

@@ -7,6 +7,7 @@ register(
     "marl_gem.scenarios.games.kuhn_poker:KuhnPoker",
     description="Poker with three cards and one bet; small enough that play can be judged exactly.",
     agents=2,
+    turn_order="sequential",
 )
 register_analysis(
     "game:KuhnPoker-v0",
@@ -20,6 +21,7 @@ register(
     "marl_gem.scenarios.games.tictactoe:TicTacToe",
     description="Three in a row; a hundred lines, made for speed and as a model to write others by.",
     agents=2,
+    turn_order="sequential",
 )
 register_policy(
     "game:TicTacToe-v0",

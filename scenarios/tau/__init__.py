@@ -18,6 +18,7 @@ for _name, _what in (("retail", "an online shop"), ("airline", "an airline")):
         _MAKE,
         description=f"TAU-bench: a customer of {_what} and an assistant with tools, both agents.",
         agents=2,
+        turn_order="sequential",
         unavailable=official.missing(_name),
         name=_name,
     )
@@ -26,6 +27,7 @@ for _name, _what in (("retail", "an online shop"), ("airline", "an airline")):
         _MAKE,
         description=f"TAU-bench with a small world of our own, nothing to download: {_what}.",
         agents=2,
+        turn_order="sequential",
         unavailable="" if (_MINI / _name / "policy.md").is_file() else "its world is still being made",
         name=f"{_name}-mini",
     )
@@ -35,6 +37,7 @@ register(
     _MAKE,
     description="A help desk for parcels: dialogues so short that tiny models learn both seats from scratch.",
     agents=2,
+    turn_order="sequential",
     name="desk",
     max_actions=8,
 )

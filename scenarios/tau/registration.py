@@ -54,7 +54,7 @@ def register_domain(id: str, folder: str | Path, **options: Any) -> Domain:
     """
     domain = load_folder(folder)
     what = f"TAU: {domain.name}, a domain of one's own; a customer and an assistant with tools, both agents."
-    register(id, functools.partial(TauEnv, domain), description=what, agents=2, **options)
+    register(id, functools.partial(TauEnv, domain), description=what, agents=2, turn_order="sequential", **options)
     register_scripts(id)
     register_strategies(id)
     return domain

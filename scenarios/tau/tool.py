@@ -87,9 +87,9 @@ def call(tools: Mapping[str, Tool], session: Session, name: str, arguments: Mapp
             return Outcome(f"Error: arguments nested in more than {_LEVELS} levels")
         result = tool.function(session, **copy_json(dict(arguments)))  # what is stored must not be the caller's
     except Exception as error:
-        return Outcome(f"Error: {_told(error, str)}")
+        return Outcome(f"Error: {_as_text(error, str)}")
     if not isinstance(result, str):
-        note = f"{name} returned {_told(result, repr)}, at which the official environment breaks off"
+        note = f"{name} returned {_as_text(result, repr)}, at which the official environment breaks off"
         return Outcome(f"Error: {name} gave no answer", note)
     return Outcome(result)
 
@@ -105,7 +105,7 @@ def _is_flat(value: Any, levels: int) -> bool:
     return False
 
 
-def _told(value: Any, write: Callable[[Any], str]) -> str:
+def _as_text(value: Any, write: Callable[[Any], str]) -> str:
     """A value in words; one that Python cannot write, such as a number of 5,000 digits, by its type."""
     try:
         return write(value)
@@ -148,5 +148,5 @@ def _described(text: str) -> dict[str, str]:
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """The part before `Args:`, and what it says of each argument."""
     summary, _, rest = text.partition("\nArgs:\n")
-    described = {name: " ".join(said.split()) for name, said in re.findall(r"^ {4}(\w+): ((?:.|\n {8})*)", rest, re.M)}
+    described = {name: " ".join(text.split()) for name, text in re.findall(r"^ {4}(\w+): ((?:.|\n {8})*)", rest, re.M)}
     return " ".join(summary.split()), described
