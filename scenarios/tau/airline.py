@@ -41,7 +41,7 @@ AIRPORTS = {
 }
 
 MOST_PAYMENTS = 10_000
-"""So long a reservation's payments may be listed; beyond that it cannot be cancelled once more."""
+"""The most payments of a reservation that can still be cancelled."""
 
 Cabin = Literal["basic_economy", "economy", "business"]
 

@@ -1,7 +1,7 @@
 """The data behind a domain: loaded once, shared by all episodes, copied record by record where one writes.
 
     Database   the tables of a domain, never changed after loading
-    Session    one episode's view of them: what it writes is its own
+    Session    one episode's view of them, with its changes
     Table      a session's view of one table
 
 A record is a plain dict of JSON values. Two states are equal where all records are equal as JSON with sorted
@@ -50,8 +50,8 @@ class Database:
 class Session:
     """One episode's view of a database: tables by name, each like a dict of records.
 
-    Copying one (`copy.deepcopy`) copies what it wrote and shares the rest. `corrected` tells tools to leave out the
-    oddities of the official ones; see `domain.CORRECTIONS`.
+    Copying one (`copy.deepcopy`) copies what it wrote and shares the rest. With `corrected`
+    tools leave out the oddities of the official ones; see `domain.CORRECTIONS`.
     """
 
     def __init__(self, database: Database, corrected: bool = False) -> None:

@@ -1,10 +1,10 @@
-"""What both seats earn, and why it is nothing.
+"""The rewards of both seats, and the reasons for a reward of 0.
 
-The assistant's reward is the official one; `failure` names what stands against it. The user's is a function of
-the finished dialogue:
+The assistant's reward is the official one; `failure` names what is wrong. The user's is a function of the
+finished dialogue:
 
-    task        the assistant's; a user who tells what is needed when it is needed earns more
-    fidelity    how true the user stays to its instruction, so that it learns neither to invent nor to give up
+    task        the same as the assistant's
+    fidelity    how closely the user keeps to its instruction: invents nothing, gives what is needed
     judge:MODEL a language model's opinion, see `judge.Judge`
 """
 
@@ -47,7 +47,7 @@ def task_reward(dialogue: Dialogue) -> float:
 
 
 def fidelity(dialogue: Dialogue) -> float:
-    """How true the user stays to its instruction, from 0 to 1: the product of what `Fidelity` measures."""
+    """How closely the user keeps to its instruction, from 0 to 1: the product of the shares in `Fidelity`."""
     return math.prod(measure_fidelity(dialogue))
 
 
@@ -70,7 +70,7 @@ class Fidelity(NamedTuple):
 
 
 def measure_fidelity(dialogue: Dialogue) -> Fidelity:
-    """What `fidelity` is made of."""
+    """The shares that `fidelity` multiplies."""
     messages = dialogue.user_messages
     stretches = set(_stretches(dialogue.task.instruction))
     own_words = [not stretches.intersection(_stretches(text)) for text in messages]

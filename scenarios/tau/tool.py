@@ -27,13 +27,13 @@ from marl_gem.scenarios.tau.database import Session, copy_json
 from marl_gem.types import ToolSpec
 
 _LEVELS = 100
-"""So deep arguments may be nested: what a tool stores has to be copied again wherever the episode has got to."""
+"""The most levels that arguments may be nested in, since what a tool stores has to be copied again later."""
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
 
 
 class Outcome(NamedTuple):
-    """What a call came to: the text its caller sees, and a note for people where the official code would break."""
+    """The result of a call: the text its caller sees, and a note where the official code would break off."""
 
     text: str
     note: str = ""
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """A function of the data and a model's arguments, with what the model is told of it."""
+    """A function of the data and a model's arguments, with the schema that the model is shown."""
 
     spec: ToolSpec
     function: Callable[..., str | None]
@@ -106,7 +106,7 @@ def _is_flat(value: Any, levels: int) -> bool:
 
 
 def _as_text(value: Any, write: Callable[[Any], str]) -> str:
-    """A value in words; one that Python cannot write, such as a number of 5,000 digits, by its type."""
+    """A value as text; the name of its type where Python cannot write it, such as a number of 5,000 digits."""
     try:
         return write(value)
     except Exception:

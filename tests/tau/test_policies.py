@@ -64,7 +64,7 @@ def test_every_scenario_offers_them_by_name() -> None:
 
 
 def test_a_scenario_without_a_domain_has_none() -> None:
-    with pytest.raises(ConfigError, match="game:KuhnPoker-v0 has no tasks with calls of their own"):
+    with pytest.raises(ConfigError, match="game:KuhnPoker-v0 has no TAU tasks"):
         policy("game:KuhnPoker-v0", {}, "oracle")
 
 
