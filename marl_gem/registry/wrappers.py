@@ -102,7 +102,8 @@ class WrapperSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         registered = _get(self.name)
         try:
-            return resolve(registered.entry_point)(env, **self.values)
+            wrapped: MultiAgentEnv = resolve(registered.entry_point)(env, **self.values)
+            return wrapped
         except (ConfigError, TypeError, ValueError) as error:
             raise InvalidOption(f"the wrapper {self}: {error}. {_takes(registered)}") from error
 
