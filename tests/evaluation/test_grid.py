@@ -83,8 +83,8 @@ class TestAGrid:
 
     def test_long_names_become_folders_and_labels(self, tmp_path: Path) -> None:
         url = "Qwen/Qwen3-1.7B@http://127.0.0.1:8000/v1,temperature=0"
-        seats = {"a": [Player(url, says("heads", "Qwen/Qwen3-1.7B")), Player("../x$y$", says("tails", "../x$y$"))],
-                 "b": [GUESS]}  # fmt: skip
+        players = [Player(url, says("heads", "Qwen/Qwen3-1.7B")), Player("../x$y$", says("tails", "../x$y$"))]
+        seats: dict[str, Any] = {"a": players, "b": [GUESS]}
         evaluate(Slow, seats, n=2, out=tmp_path / "grid")
         assert sorted(path.name for path in (tmp_path / "grid").iterdir() if path.is_dir()) == [
             "01_Qwen-Qwen3-1.7B", "02_x-y",

@@ -59,7 +59,8 @@ class TestTheReport:
             pictures(result.report)
 
     def test_of_nothing_played_can_be_read(self, tmp_path: Path) -> None:
-        for seats in (GUESS, {"a": [GUESS, says("heads")], "b": GUESS}):
+        seatings: tuple[Any, ...] = (GUESS, {"a": [GUESS, says("heads")], "b": GUESS})
+        for seats in seatings:
             result = evaluate(Slow, seats, n=3, out=tmp_path / str(len(str(seats))), budget=Budget(episodes=0))
             assert result.pending in (3, 6) and "are pending" in markdown(result.report)
         empty = tournament(Slow, {"a": GUESS, "b": GUESS}, n=3, out=tmp_path / "t", budget=Budget(episodes=0))

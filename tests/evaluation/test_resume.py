@@ -188,5 +188,5 @@ class TestResume:
         first, again = (
             Player(f"{url},{values}", says("1")) for values in ("temperature=0.70,top_p=1", "top_p=1,temperature=0.7")
         )
-        evaluate(Answer, first, n=2, out=tmp_path / "run")
+        evaluate(Answer, {"solver": first}, n=2, out=tmp_path / "run")
         assert evaluate(Answer, {"solver": again}, n=3, out=tmp_path / "run", resume=True).pending == 0

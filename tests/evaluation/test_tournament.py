@@ -57,7 +57,10 @@ class TestATournament:
         assert all(entry.rating.sigma < 25 / 3 for entry in by_name.values())
 
     def test_has_a_matrix_whose_halves_agree(self) -> None:
-        players = {"first": ScriptedPolicy(lambda o, info: info["legal_actions"][0], "f"), "dice": RandomPolicy()}
+        players: dict[str, Any] = {
+            "first": ScriptedPolicy(lambda o, info: info["legal_actions"][0], "f"),
+            "dice": RandomPolicy(),
+        }
         standings = tournament("game:TicTacToe-v0", players, n=40).report.tournament
         ahead, behind = standings.matrix["first"]["dice"], standings.matrix["dice"]["first"]
         assert ahead.mean + behind.mean == pytest.approx(1) and ahead.n == 80
@@ -75,7 +78,7 @@ class TestATournament:
         assert [player.score.mean for player in standings.players] == [1, 0.5, 0]
 
     def test_lies_in_one_folder_and_resumes(self, tmp_path: Path) -> None:
-        players = {"guess": GUESS, "other": SlowPolicy(), "heads": says("heads")}
+        players: dict[str, Any] = {"guess": GUESS, "other": SlowPolicy(), "heads": says("heads")}
         tournament(Slow, players, n=6, out=tmp_path / "whole")
         tournament(Slow, players, n=6, out=tmp_path / "run", budget=Budget(episodes=11))
         assert len(ids(tmp_path / "run")) == 11
