@@ -1,0 +1,71 @@
+"""REINFORCE with return batch normalization (ReBN).
+
+Source: GEM (arXiv 2510.01051), section 3.2, algorithm 1 and equation 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from marl_gem.trainers.algorithms.base import Advantages, Needs, policy_gradient
+from marl_gem.trainers.batch import Batch
+
+
+class ReBN:
+    """Advantage = (discounted return - mean) / std, over all transitions of the same agent in the batch."""
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        # What is normalized together: "agent" is per-agent ReBN, all transitions of one agent of one scenario; "all"
+        # takes all agents together; "none" takes the returns as they are. Source: GEM, algorithm 1.
+        group_by: Literal["agent", "all", "none"] = "agent"
+
+    METRICS = {"zero_variance": "the agents whose returns had no spread in this batch, so that their advantages are 0"}
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.needs = Needs(linear_loss=True)
+        self.loss = policy_gradient
+
+    def advantages(self, batch: Batch) -> Advantages:
+        returns = [transition.return_ for transition in batch.transitions]
+        per_agent = self.options.group_by == "agent"
+        groups = [(t.scenario, t.agent) if per_agent else ("all",) for t in batch.transitions]
+        normalized, baselines = normalize(returns, groups)
+        constant = sorted(" ".join(group) for group, baseline in baselines.items() if baseline.zero_variance)
+        return Advantages(returns if self.options.group_by == "none" else normalized, {"zero_variance": constant})
+
+
+class Baseline(NamedTuple):
+    """The number, mean and standard deviation of a group's returns. With `zero_variance`, fewer than two returns or
+    no spread, there is nothing to normalize, and all advantages of the group are 0."""
+
+    size: int
+    mean: float
+    std: float
+    zero_variance: bool
+
+
+def normalize(
+    returns: Sequence[float], groups: Sequence[tuple[str, ...]]
+) -> tuple[list[float], dict[tuple[str, ...], Baseline]]:
+    """(return - mean) / std within each group, and what each group was normalized with.
+
+    Mean and population standard deviation are taken in float64 and two passes, so that a constant group gives 0.
+    """
+    members: dict[Hashable, list[float]] = {}
+    for value, group in zip(returns, groups, strict=True):
+        members.setdefault(group, []).append(value)
+    baselines = {group: _baseline(members[group]) for group in dict.fromkeys(groups)}
+    pairs = ((value, baselines[group]) for value, group in zip(returns, groups, strict=True))
+    return [0.0 if b.zero_variance else (value - b.mean) / b.std for value, b in pairs], baselines
+
+
+def _baseline(values: Sequence[float]) -> Baseline:
+    mean = math.fsum(values) / len(values)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    constant = len(values) < 2 or max(values) - min(values) <= 1e-9 * max(1.0, abs(mean))
+    return Baseline(len(values), mean, std, constant)
