@@ -1,8 +1,9 @@
-"""Values set one by one on a command line, as in `self_play.updates=50`."""
+"""Values as text: one by one on a command line, as in `self_play.updates=50`."""
 
 from __future__ import annotations
 
 import copy
+import json
 import tomllib
 from collections.abc import Iterable
 from typing import Any
@@ -11,12 +12,10 @@ from marl_gem.errors import ConfigError
 
 
 def apply_overrides(values: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """Apply assignments to nested values; gives a new dict.
-
-    A value is read as TOML where it can be (numbers, true, lists), else taken as text.
+    """Apply assignments such as `self_play.updates=50` to nested values; gives a new dict.
 
     Raises:
-        ConfigError: an assignment has no `=`, or goes through something that is no section.
+        ConfigError: an assignment has no `=`, or its name leads through a value that is no section.
     """
     result = copy.deepcopy(values)
     for assignment in assignments:
@@ -24,13 +23,37 @@ def apply_overrides(values: dict[str, Any], assignments: Iterable[str]) -> dict[
         *sections, last = name.strip().split(".")
         if not equals or not last:
             raise ConfigError(f"{assignment!r} sets nothing; write name=value, as in self_play.updates=50")
-        place = result
+        target = result
         for section in sections:
-            place = place.setdefault(section, {})
-            if not isinstance(place, dict):
+            target = target.setdefault(section, {})
+            if not isinstance(target, dict):
                 raise ConfigError(f"{assignment!r}: {section!r} is a value, not a section")
-        try:
-            place[last] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            place[last] = text.strip()
+        target[last] = read_value(text)
     return result
+
+
+def read_value(text: str) -> Any:
+    """A value as TOML where the text is TOML (numbers, true, lists, quoted text), else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+
+
+def write_value(value: Any) -> str:
+    """A text from which `read_value` gives a plain value back: numbers, booleans, text, lists and dicts."""
+    if isinstance(value, str):
+        return value if read_value(value) == value else json.dumps(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(str(name))} = {_item(item)}" for name, item in value.items()) + "}"
+    return _item(value)
+
+
+def _item(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_item, value))}]"
+    if isinstance(value, dict):
+        return write_value(value)
+    return json.dumps(value) if isinstance(value, str) else repr(value)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -18,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from marl_gem.cli.terminal import Options, err, out, person, stop_on_interrupt
+from marl_gem.cli.terminal import Options, err, out, person, read_scenario, stop_on_interrupt
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import (
     Budget,
@@ -35,9 +34,8 @@ from marl_gem.evaluation import (
 from marl_gem.evaluation.book import stored_config
 from marl_gem.evaluation.markdown import money_text, summary
 from marl_gem.llm.models import Models
-from marl_gem.overrides import apply_overrides
-from marl_gem.policies import HumanPolicy, Policy
-from marl_gem.seats import Load, options_of, parse_seats, policy
+from marl_gem.policies import HumanPolicy
+from marl_gem.specs import PolicySpec, ScenarioSpec, assign_candidates, load_policy, parse_assignment, training_options
 from marl_gem.types import Limits
 
 PLAIN_LINE_EVERY = 10.0
@@ -96,22 +94,24 @@ def evaluate(
     asked = _Asked(scenario, folder, resume, ("eval", "grid"), options)
     limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
     numbers = asked.numbers(n, repeats, seed, limits)
-    whos = _by_seat(seats) if seats else asked.seats()
+    assignments = list(map(parse_assignment, seats)) if seats else asked.stored_seats()
+    spec = asked.spec(spec for _, spec in assignments)
+    candidates = assign_candidates(assignments, spec.inspect())
     grid = grid or (not seats and asked.stored.get("kind") == "grid")
-    several = [agent for agent, own in whos.items() if len(own) > 1]
+    several = [agent for agent, specs in candidates.items() if len(specs) > 1]
     if several and not grid:
-        raise ConfigError(f"seat {several[0]!r} is given {len(whos[several[0]])} times; --grid plays all combinations")
+        times = len(candidates[several[0]])
+        raise ConfigError(f"seat {several[0]!r} is given {times} times; --grid plays all combinations")
     if grid and not several:
         raise ConfigError("a grid needs a seat that is given several times, as in --seat a=random --seat a=human")
-    ground = asked.ground([f"{agent}={who}" for agent, own in whos.items() for who in own])
-    load = asked.loader(ground, cache)
-    players = {agent: [_seat(agent, who, ground, load) for who in own] for agent, own in whos.items()}
-    for agent in ground.agents:
-        players.setdefault(agent, [Player("random", load("random", (agent,)))])
+    ground, models = Ground.of(spec.id, spec.options), Models(cache)
+    players = {
+        agent: [_player(policy, spec, (agent,), models) for policy in specs] for agent, specs in candidates.items()
+    }
     if grid:
         plan = plan_grid(ground, players, numbers)
     else:
-        plan = plan_evaluation(ground, {agent: own[0] for agent, own in players.items()}, numbers)
+        plan = plan_evaluation(ground, {agent: player for agent, (player,) in players.items()}, numbers)
     _play(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
 
 
@@ -143,10 +143,10 @@ def tournament(
     asked = _Asked(scenario, folder, resume, ("tournament",), options)
     limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
     numbers = asked.numbers(n, None, seed, limits)
-    named = _by_name(players) if players else dict(asked.stored.get("players", {}))
-    ground = asked.ground([f"{name}={who}" for name, who in named.items()])
-    load = asked.loader(ground, cache)
-    met = {name: Player(who, load(who, ground.agents)) for name, who in named.items()}
+    named = _by_name(players) if players else asked.stored_players()
+    spec = asked.spec(named.values())
+    ground, models = Ground.of(spec.id, spec.options), Models(cache)
+    met = {name: _player(policy, spec, ground.agents, models) for name, policy in named.items()}
     plan = plan_tournament(ground, met, numbers)
     _play(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
 
@@ -168,7 +168,7 @@ class _Asked:
         if not self.scenario:
             raise ConfigError("which scenario? For instance game:KuhnPoker-v0; `marl-gem list` shows all")
         self.folder = folder or _fresh_folder(self.kind, self.scenario)
-        self._options = apply_overrides({}, options or [])
+        self._options = options
 
     def numbers(self, n: int | None, repeats: int | None, seed: int | None, limits: Limits) -> Numbers:
         stored = self.stored
@@ -179,50 +179,38 @@ class _Asked:
             limits if limits != Limits() else msgspec.convert(stored.get("limits", {}), Limits),
         )
 
-    def seats(self) -> dict[str, list[str]]:
+    def stored_seats(self) -> list[tuple[str, PolicySpec]]:
+        """The assignments of the run that is resumed; several of an agent in a grid."""
         seats = self.stored.get("seats", {})
-        return {agent: [who] if isinstance(who, str) else list(who) for agent, who in seats.items()}
+        listed = {agent: [who] if isinstance(who, str) else who for agent, who in seats.items()}
+        return [(agent, PolicySpec.parse(text)) for agent, texts in listed.items() for text in texts]
 
-    def ground(self, seats: list[str]) -> Ground:
-        """The scenario; trained policies see it as they did in training, where nothing else is said."""
-        options = {**options_of(seats, self.scenario), **self.stored.get("options", {}), **self._options}
-        return Ground.of(self.scenario, options)
+    def stored_players(self) -> dict[str, PolicySpec]:
+        """The players of the tournament that is resumed."""
+        return {name: PolicySpec.parse(text) for name, text in self.stored.get("players", {}).items()}
 
-    def loader(self, ground: Ground, cache: Path | None) -> Load:
-        """What makes a policy from text for some seats, once from each."""
-        models = Models(cache)
-
-        def load(who: str, agents: tuple[str, ...]) -> Policy:
-            return policy(who, self.scenario, person, agents=agents, options=ground.made_with, models=models)
-
-        return functools.cache(load)
+    def spec(self, policies: Iterable[PolicySpec]) -> ScenarioSpec:
+        """The scenario, with the options of this command, else of the stored run, else of the policies' training."""
+        spec = read_scenario(self.scenario, self._options, None)
+        trained = training_options(policies, spec.id)
+        return spec.with_options({**trained, **self.stored.get("options", {}), **spec.options})
 
 
-def _by_seat(assignments: list[str]) -> dict[str, list[str]]:
-    whos: dict[str, list[str]] = {}
-    for assignment in assignments:
-        agent, equals, who = assignment.partition("=")
-        if not equals or not who:
-            raise ConfigError(f"{assignment!r} seats nobody; write --seat AGENT=WHO, as in --seat player_0=random")
-        whos.setdefault(agent, []).append(who)
-    return whos
+def _by_name(assignments: list[str]) -> dict[str, PolicySpec]:
+    """The players of a tournament.
+
+    Raises:
+        ConfigError: two have the same name.
+    """
+    pairs = [parse_assignment(assignment) for assignment in assignments]
+    names = [name for name, _ in pairs]
+    if doubled := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"two players are called {doubled!r}; every player needs another name")
+    return dict(pairs)
 
 
-def _by_name(assignments: list[str]) -> dict[str, str]:
-    named: dict[str, str] = {}
-    for assignment in assignments:
-        name, equals, who = assignment.partition("=")
-        if not equals or not who:
-            raise ConfigError(f"{assignment!r} names no player; write --player NAME=WHO, as in --player dice=random")
-        if name in named:
-            raise ConfigError(f"two players are called {name!r}; every player needs a name of its own")
-        named[name] = who
-    return named
-
-
-def _seat(agent: str, who: str, ground: Ground, load: Load) -> Player:
-    """Somebody in a seat that the scenario has."""
-    return Player(who, parse_seats([f"{agent}={who}"], ground.make(), load)[agent])
+def _player(policy: PolicySpec, scenario: ScenarioSpec, agents: tuple[str, ...], models: Models) -> Player:
+    return Player(str(policy), load_policy(policy, scenario, agents=agents, models=models, human=person))
 
 
 def _fresh_folder(kind: str, scenario: str) -> Path:

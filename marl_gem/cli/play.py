@@ -8,22 +8,21 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-import marl_gem.registry
-from marl_gem.cli.terminal import Options, interruptible, out, person, show_tallies
+from marl_gem.cli.terminal import Options, Wrappers, interruptible, out, person, read_scenario, show_tallies
 from marl_gem.errors import MarlGemError
 from marl_gem.evaluate import tally
-from marl_gem.llm.models import Models
-from marl_gem.overrides import apply_overrides
-from marl_gem.policies import HumanPolicy, Policy
+from marl_gem.policies import HumanPolicy
 from marl_gem.rollout import Job, collect
-from marl_gem.seats import options_of, parse_seats, policy
 from marl_gem.seeding import derive_seed
+from marl_gem.specs import assign_seats, load_policies, parse_assignment, training_options
 from marl_gem.types import Episode, to_json
 from marl_gem.views import as_text
 
 
 def play(
-    scenario: Annotated[str, typer.Argument(help="A scenario id; marl-gem list shows them.")],
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario id (marl-gem list shows them), module:Class or path/to/file.py:Class.")
+    ],
     seats: Annotated[
         list[str] | None,
         typer.Option(
@@ -32,43 +31,37 @@ def play(
             help="WHO is human, random, a run's folder, a model such as tiny@URL ... May be repeated.",
         ),
     ] = None,
-    games: Annotated[int, typer.Option("-n", "--games", min=1, help="How many games.")] = 1,
+    games: Annotated[int, typer.Option("-n", "--games", min=1, help="How many episodes.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Fixes every random choice but yours.")] = 0,
+    wrappers: Wrappers = None,
     options: Options = None,
     record: Annotated[Path | None, typer.Option("--out", help="Write the episodes to this JSONL file.")] = None,
 ) -> None:
-    """Play: you against a trained policy, or policies against each other. Seats that nobody takes play at random."""
-    made_with = {**options_of(seats or [], scenario), **apply_overrides({}, options or [])}
-
-    def make() -> marl_gem.MultiAgentEnv:
-        return marl_gem.registry.make(scenario, **made_with)
-
-    models = Models()
-
-    def load(who: str, agents: tuple[str, ...]) -> Policy:
-        return policy(who, scenario, person, agents=agents, options=made_with, models=models)
-
-    seating = parse_seats(seats or [], make(), load)
-    human = any(isinstance(seated, HumanPolicy) for seated in seating.values())
+    """Play: you against a trained policy, or policies against each other. Agents without a --seat play at random."""
+    spec = read_scenario(scenario, options, wrappers)
+    policies = assign_seats(map(parse_assignment, seats or []), spec.inspect())
+    spec = spec.with_options({**training_options(policies.values(), spec.id), **spec.options})
+    seating = load_policies(policies, spec, human=person)
+    human = any(isinstance(policy, HumanPolicy) for policy in seating.values())
     if record is not None:
-        record.open("a").close()  # what cannot be written to is told before anybody has played
+        record.open("a").close()  # a file that cannot be written is an error before the first episode
     jobs = [Job(derive_seed(seed, "play", game), seating, str(game)) for game in range(games)]
     with interruptible():
-        episodes = collect(make, jobs, concurrency=1 if human else min(games, 256))
+        episodes = collect(spec.make, jobs, concurrency=1 if human else min(games, 256))
     if record is not None:
         record.write_text("".join(f"{to_json(episode)}\n" for episode in episodes), "utf-8")
     for episode in episodes:
         if episode.error:
             raise MarlGemError(f"game {episode.id} failed in {episode.error.origin}: {episode.error.message}")
         if human or games == 1:
-            _tell(episode, human)
+            _show(episode, human)
     if games > 1:
         agents = list(seating)
         show_tallies({f"{agent} ({seating[agent].name})": tally(episodes, agent) for agent in agents}, f"{games} games")
 
 
-def _tell(episode: Episode, human: bool) -> None:
-    """One game as text: all of it, or for a person who was there only how it ended."""
+def _show(episode: Episode, human: bool) -> None:
+    """One game as text: all of it, or for a person who took part only how it ended."""
     if not human:
         for turn in episode.turns:
             out.print(f"[dim]{escape(as_text(turn.observation))}[/]")
@@ -78,7 +71,7 @@ def _tell(episode: Episode, human: bool) -> None:
     for agent, info in episode.final_infos.items():
         if human and episode.models.get(agent) == "human":
             out.print(escape(as_text(info["final_observation"])))
-        if told := info.get("illegal") or info.get("reason"):
-            out.print(f"{escape(agent)}: {escape(str(told))}")
+        if reason := info.get("illegal") or info.get("reason"):
+            out.print(f"{escape(agent)}: {escape(str(reason))}")
     returns = ", ".join(f"{agent} {value:+g}" for agent, value in episode.returns.items())
     out.print(f"[bold]{episode.ending}[/] after {len(episode.turns)} turns: {escape(returns)}")

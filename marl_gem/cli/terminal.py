@@ -13,7 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from marl_gem.evaluate import Tally, wilson
+from marl_gem.overrides import apply_overrides
 from marl_gem.policies import HumanPolicy
+from marl_gem.specs import ScenarioSpec
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -23,9 +25,23 @@ Options = Annotated[
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the scenario. May be repeated."),
 ]
 
+Wrappers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--wrap",
+        metavar="NAME[=VALUE][,NAME=VALUE...]",
+        help="A wrapper around the scenario, as in time_limit=20. May be repeated, the innermost first.",
+    ),
+]
+
+
+def read_scenario(scenario: str, options: list[str] | None, wrappers: list[str] | None) -> ScenarioSpec:
+    """The scenario that a command line names."""
+    return ScenarioSpec.parse(scenario, apply_overrides({}, options or []), wrappers or [])
+
 
 def person() -> HumanPolicy:
-    """Somebody who sits at this terminal."""
+    """The person at this terminal."""
     return HumanPolicy(lambda text: out.print(escape(text)), lambda prompt: out.input(f"[bold]{escape(prompt)}[/]"))
 
 

@@ -1,4 +1,4 @@
-"""Models by a string.
+"""Models by a text.
 
     MODEL@URL                a model of an OpenAI-compatible server, by HTTP:
                              Qwen/Qwen3-1.7B@http://127.0.0.1:8000/v1
@@ -6,7 +6,7 @@
     litellm:PROVIDER/MODEL   a hosted model, as in litellm:openai/gpt-4o-mini; @URL may follow
     hf:FOLDER                a model in the layout of transformers, in this process
 
-A string may end up in files and messages, and so holds no secret: keys come from the environment.
+Such a text may end up in files and messages, and so holds no secret: keys come from the environment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -30,8 +30,42 @@ Made = TypeVar("Made")
 Kind = Literal["http", "litellm", "hf"]
 
 
+class ModelSpec(msgspec.Struct, frozen=True):
+    """A model by its back end, its name (for `hf` its folder) and the URL of its server.
+
+    The name is empty where a server is asked for its only model, the URL where the back end knows it.
+    """
+
+    kind: Kind
+    name: str
+    url: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The model that a text names.
+
+        Raises:
+            ConfigError: it names no model, or its URL holds a secret.
+        """
+        kind = kind_of(text)
+        if kind is None:
+            raise ConfigError(f"{text!r} names no model; write MODEL@URL, litellm:PROVIDER/MODEL or hf:FOLDER")
+        name, url = text.removeprefix(f"{kind}:"), ""
+        if kind != "hf" and (at := _AT_URL.search(name)):
+            name, url = name[: at.start()], name[at.start() + 1 :]
+            _check_url(url)
+        if not name and not url:
+            raise ConfigError(f"{text!r} lacks the model's name, as in {_EXAMPLES[kind]}")
+        return cls(kind, name, url)
+
+    def __str__(self) -> str:
+        """The text from which `parse` gives it back."""
+        prefix = "" if self.kind == "http" else f"{self.kind}:"
+        return f"{prefix}{self.name}{f'@{self.url}' if self.url else ''}"
+
+
 class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a back end is made with, besides the model's name; see `HTTPModel` and `HostedModel`."""
+    """What a back end is made with besides the model; see `HTTPModel` and `HostedModel`."""
 
     adapter: str | None = None
     api_key_env: str | None = None
@@ -40,9 +74,9 @@ class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Models:
-    """Makes models from strings: each one once, asked again when that may help, all with one cache if there is one.
+    """Makes models: each once, with retries, and all with one cache if there is one.
 
-    Models of one server share what is known of its being away. A model in this process needs neither.
+    Models of one server share a circuit breaker. A model in this process needs neither retries nor a cache.
 
     Args:
         cache: where answers are kept; see `marl_gem.llm.cache`.
@@ -56,58 +90,40 @@ class Models:
         self._made: dict[Hashable, Any] = {}
         self._breakers: dict[str, Breaker] = {}
 
-    def get(self, model: str, connection: Connection | None = None) -> LLM:
-        """The model behind a string; the same one for the same string and connection.
+    def get(self, model: ModelSpec | str, connection: Connection | None = None) -> LLM:
+        """The model behind a spec or its text; the same object for the same model and connection.
 
         Raises:
-            ConfigError: the string names no model, or holds a secret; the key is not set; the server has several
+            ConfigError: the text names no model, or holds a secret; the key is not set; the server has several
                 models, and none was named.
-            LLMError: the server was to be asked for its model, and did not tell.
+            LLMError: the server was asked for its only model and did not answer.
             MissingPackage: what the back end needs is not installed.
         """
-        asked = connection or Connection()
-        return self.once((model, asked), lambda: self._make(model, asked))
+        spec = ModelSpec.parse(model) if isinstance(model, str) else model
+        settings = connection or Connection()
+        return self.once((spec, settings), lambda: self._make(spec, settings))
 
-    def once(self, what: Hashable, make: Callable[[], Made]) -> Made:
-        """What `make` gives the first time that this is asked for."""
-        if what not in self._made:
-            self._made[what] = make()
-        made: Made = self._made[what]
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` gave the first time that it was called under this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: Made = self._made[key]
         return made
 
-    def _make(self, model: str, connection: Connection) -> LLM:
-        kind, name, url = split(model)
-        if kind == "hf":
-            return _in_process(name)
-        llm, server = (_hosted if kind == "litellm" else _served)(name, url, connection)
+    def _make(self, spec: ModelSpec, connection: Connection) -> LLM:
+        if spec.kind == "hf":
+            return _in_process(spec.name)
+        llm, server = (_hosted if spec.kind == "litellm" else _served)(spec.name, spec.url, connection)
         retrying = Retrying(llm, breaker=self._breakers.setdefault(server, Breaker()))
         return Cached(retrying, self._cache) if self._cache else retrying
 
 
 def kind_of(text: str) -> Kind | None:
-    """Which back end a string names, if it names any."""
+    """The back end that a text names, if it names any."""
     for kind in ("litellm", "hf"):
         if text.startswith(f"{kind}:"):
             return kind
     return "http" if _AT_URL.search(text) else None
-
-
-def split(text: str) -> tuple[Kind, str, str]:
-    """The back end that a string names, the model's name, and the URL; these may be empty.
-
-    Raises:
-        ConfigError: it names no model, or its URL holds a secret.
-    """
-    kind = kind_of(text)
-    if kind is None:
-        raise ConfigError(f"{text!r} names no model; write MODEL@URL, litellm:PROVIDER/MODEL or hf:FOLDER")
-    name, url = text.removeprefix(f"{kind}:"), ""
-    if kind != "hf" and (at := _AT_URL.search(name)):
-        name, url = name[: at.start()], name[at.start() + 1 :]
-        _check_url(url)
-    if not name and not url:
-        raise ConfigError(f"{text!r} lacks the model's name, as in {_EXAMPLES[kind]}")
-    return kind, name, url
 
 
 _AT_URL = re.compile(r"@https?://", re.IGNORECASE)
@@ -157,7 +173,7 @@ def _only_model(server: Any) -> str:
 
 
 def _outside_any_loop(call: Callable[[], Coroutine[Any, Any, Made]]) -> Made:
-    """What a coroutine function gives, also where an event loop is running."""
+    """The result of a coroutine function, also where an event loop is running."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: asyncio.run(call())).result()
 

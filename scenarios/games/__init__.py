@@ -1,6 +1,6 @@
 """Games of our own, as `game:<Name>-v0`."""
 
-from marl_gem.registry import register
+from marl_gem.registry import register, register_analysis, register_policy
 
 register(
     "game:KuhnPoker-v0",
@@ -8,10 +8,30 @@ register(
     description="Poker with three cards and one bet; small enough that play can be judged exactly.",
     agents=2,
 )
+register_analysis(
+    "game:KuhnPoker-v0",
+    "marl_gem.scenarios.games.kuhn_analysis:analyse",
+    description="exploitability: what best responses win from the policies (0 at an equilibrium, uniform play 0.458); "
+    "value/player_0: what the first player wins; both in chips a hand.",
+)
 
 register(
     "game:TicTacToe-v0",
     "marl_gem.scenarios.games.tictactoe:TicTacToe",
     description="Three in a row; a hundred lines, made for speed and as a model to write others by.",
     agents=2,
+)
+register_policy(
+    "game:TicTacToe-v0",
+    "perfect",
+    "marl_gem.scenarios.games.tictactoe_analysis:policy",
+    description="Never loses: one of the best moves, drawn at random.",
+    marks="XO",
+)
+register_analysis(
+    "game:TicTacToe-v0",
+    "marl_gem.scenarios.games.tictactoe_analysis:analyse",
+    description="lost_to_perfect/player_0: the share of games that the policy, moving first, loses to perfect play; "
+    "lost_to_perfect/player_1: the same, moving second; lost_to_perfect: the mean of both.",
+    marks="XO",
 )

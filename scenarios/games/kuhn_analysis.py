@@ -1,25 +1,84 @@
-"""How good a Kuhn poker strategy is, exactly: its value, its exploitability, and averages of strategies.
+"""Exact analysis of Kuhn poker: value, exploitability, averages of strategies.
 
 A strategy maps each of the twelve information sets, `(card, history)`, to the probability of the second of
-its two moves (bet or call). The game is small enough to walk through whole: 6 deals, 9 endings each.
-Source for the equilibria: Kuhn, "A simplified two-person poker", 1950.
+its two moves (bet or call). The whole game tree is small: 6 deals with 5 endings each. `analyse` is the registered
+analysis of `game:KuhnPoker-v0`.
+Source of the equilibria: Kuhn, "A simplified two-person poker", 1950.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
-from marl_gem.scenarios.games.kuhn_poker import CARDS, History, moves, winnings
+from marl_gem import analysis
+from marl_gem.analysis import Node
+from marl_gem.env import MultiAgentEnv
+from marl_gem.scenarios.games.kuhn_poker import CARDS, PLAYERS, History, KuhnPoker, moves, winnings
 
-InformationSet = tuple[str, History]
-Strategy = Mapping[InformationSet, float]
+InformationSet: TypeAlias = tuple[str, History]
+Strategy: TypeAlias = Mapping[InformationSet, float]
 
 HISTORIES: tuple[History, ...] = ((), ("check",), ("bet",), ("check", "bet"))
 INFORMATION_SETS: tuple[InformationSet, ...] = tuple(itertools.product(CARDS, HISTORIES))
 DEALS = tuple("".join(pair) for pair in itertools.permutations(CARDS, 2))
 GAME_VALUE = -1 / 18
 """What the first player wins a hand, in chips, when both play an equilibrium."""
+
+
+def analyse(env: MultiAgentEnv, strategy: analysis.Strategy) -> dict[str, float]:
+    """The registered analysis: what two policies come to, one in each seat.
+
+    Each information set's probabilities are scaled to its two legal moves; where both are 0, either counts as half.
+
+    Returns:
+        `exploitability` in chips a hand, see `exploitability`; `value/player_0`, what the first player wins a hand
+        on average against the second, in chips; `illegal`, the greatest probability of an illegal answer at any of
+        the twelve information sets.
+    """
+    table, illegal = read_strategy(env, strategy)
+    return {"exploitability": exploitability(table), "value/player_0": value(table, table), "illegal": illegal}
+
+
+def read_strategy(env: MultiAgentEnv, strategy: analysis.Strategy) -> tuple[dict[InformationSet, float], float]:
+    """A strategy as a table of both seats, and the greatest probability that it gives to illegal answers."""
+    table: dict[InformationSet, float] = {}
+    illegal = 0.0
+    for node in _decision_nodes(env):
+        (agent,) = node.env.acting
+        game = _game(node)
+        at = game.cards[PLAYERS.index(agent)], game.history
+        if at not in table:
+            decision = node.decision(agent)
+            probabilities = strategy(decision)
+            first, second = (probabilities.get(action, 0.0) for action in decision.actions)
+            table[at] = second / (first + second) if first + second else 0.5
+            illegal = max(illegal, 1 - first - second)
+    return table, illegal
+
+
+def _decision_nodes(env: MultiAgentEnv) -> Iterator[Node]:
+    """Every node of the game tree at which somebody acts."""
+    pending: dict[str, Node] = {}
+    for seed in itertools.count():
+        env.reset(seed=seed)
+        node = Node(env.fork())
+        pending.setdefault(_game(node).cards, node)
+        if len(pending) == len(DEALS):
+            break
+    nodes = list(pending.values())
+    while nodes:
+        node = nodes.pop()
+        if not node.env.done:
+            yield node
+            (agent,) = node.env.acting
+            nodes += [node.child({agent: action}) for action in node.decision(agent).actions]
+
+
+def _game(node: Node) -> KuhnPoker:
+    assert isinstance(node.state, KuhnPoker)
+    return node.state
 
 
 def uniform() -> dict[InformationSet, float]:

@@ -19,11 +19,11 @@ LAYERS = [
     {"llm"},
     {"env"},
     {"policies", "episode_builder"},
-    {"wrappers", "convert", "vector"},
-    {"rollout", "registry", "testing"},
+    {"analysis", "wrappers", "convert", "vector"},
+    {"rollout", "registry", "specs", "testing"},
     {"evaluate", "evaluation", "export", "viewer"},
     {"scenarios", "trainers"},
-    {"seats", "cli"},
+    {"cli"},
 ]
 """What a layer may import lies above it in this list, or is a sibling that does not import back."""
 

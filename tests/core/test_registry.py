@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -31,14 +30,8 @@ class Echo(MultiAgentEnv):
 
 
 @pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test registers is gone after it; what plug-ins register on import stays."""
-    marl_gem.list()
-    monkeypatch.setattr(registry, "_scenarios", dict(registry._scenarios))
-    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
-    monkeypatch.setattr(registry, "_strategies", dict(registry._strategies))
+def echo(restored_registry: None) -> None:
     marl_gem.register("echo:Echo-v0", Echo, description="Says it again.", greeting="hello")
-    yield
 
 
 @pytest.mark.parametrize(
@@ -213,7 +206,7 @@ def test_a_strategy_is_given_what_it_needs() -> None:
     assert named("a", "judged", judge=STRICT) == "quiet by strict"
     assert named("a", "greeted") == "quiet: hellohello of echo:Echo-v0"
     assert named("a", "greeted", options={"greeting": "hi"}) == "quiet: hihi of echo:Echo-v0"
-    with pytest.raises(ConfigError, match="nobody judges in the strategy 'greeted' of 'a'"):
+    with pytest.raises(ConfigError, match="the strategy 'greeted' of 'a' needs no judge"):
         named("a", "greeted", judge=STRICT)
 
 

@@ -1141,5 +1141,5 @@ class TestTheCommandLine:
 def _registered(slow_game: Any) -> None:
     from marl_gem import registry
 
-    if "test:Slow-v0" not in registry._scenarios:
+    if "test:Slow-v0" not in {scenario.id for scenario in registry.list()}:
         registry.register("test:Slow-v0", slow_game.Slow, agents=2)

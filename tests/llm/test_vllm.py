@@ -43,6 +43,8 @@ from marl_gem.trainers.tiny import tiny_tokenizer
 from marl_gem.types import Episode, Message, Turn
 from marl_gem.views import chat
 
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
 GAME = "game:TicTacToe-v0"
 MOVES = [f"[{square}]" for square in "123456789"]
 CONTEXT = 1024

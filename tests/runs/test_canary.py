@@ -35,7 +35,7 @@ from marl_gem.llm import Sampling
 from marl_gem.llm.cache import ResponseCache
 from marl_gem.llm.models import Models
 from marl_gem.rollout import Job, collect
-from marl_gem.seats import policy
+from marl_gem.specs import load_policy as policy
 from marl_gem.types import to_json
 from tests.fake_server import Behaviour, Call, FakeServer, completion, echo
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -112,14 +113,16 @@ class Replier(MultiAgentEnv):
 
 
 @pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, type[MultiAgentEnv]], None]]:
-    """Registers scenarios for the time of a test."""
-    monkeypatch.setattr(registry, "_scenarios", dict(registry._scenarios))
+def register() -> Iterator[Callable[[str, type[MultiAgentEnv]], None]]:
+    """Registers a scenario for the time of a test, or until another takes its id."""
+    with ExitStack() as stack:
 
-    def register(id: str, made_by: type[MultiAgentEnv]) -> None:
-        marl_gem.register(id, made_by, agents=(1, 2))
+        def register(id: str, made_by: type[MultiAgentEnv]) -> None:
+            stack.close()
+            stack.enter_context(registry.preserved())
+            marl_gem.register(id, made_by, agents=(1, 2))
 
-    yield register
+        yield register
 
 
 def test_what_it_tells(register: Any) -> None:
@@ -180,7 +183,6 @@ def test_texts_that_look_like_playthroughs_do_no_harm(register: Any) -> None:
 def test_whatever_changes_is_seen(register: Any, change: dict[str, Any], line: str | None) -> None:
     register("test:Duel-v0", Duel)
     then = playthrough("test:Duel-v0", options={"guests": False})
-    registry._scenarios.pop("test:Duel-v0")
     register("test:Duel-v0", type("Duel", (Duel,), change))
     now = replay(then)
     assert now != then
@@ -194,7 +196,6 @@ def test_a_change_in_a_step_told_in_brief_is_seen_there(register: Any) -> None:
 
     register("test:Duel-v0", Duel)
     then = playthrough("test:Duel-v0").splitlines()
-    registry._scenarios.pop("test:Duel-v0")
     register("test:Duel-v0", Later)
     now = replay("\n".join([*then, ""])).splitlines()
     differing = [one for one, other in zip(then, now, strict=True) if one != other]
@@ -210,7 +211,6 @@ def test_where_the_actions_no_longer_fit_it_stops(register: Any) -> None:
 
     register("test:Duel-v0", Duel)
     then = playthrough("test:Duel-v0")
-    registry._scenarios.pop("test:Duel-v0")
     register("test:Duel-v0", Alone)
     assert replay(then).splitlines()[-1].startswith("cannot go on: test:Duel-v0: actions must come from exactly")
 

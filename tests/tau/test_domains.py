@@ -35,12 +35,7 @@ TODAY = date(2031, 5, 12)
 GRADES = {"lookup", "one change", "several changes", "conditional", "refusal", "transfer"}
 
 
-@pytest.fixture(autouse=True)
-def registered_for_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    marl_gem.list()  # what is loaded during a test would be forgotten with it
-    monkeypatch.setattr(registry, "_scenarios", dict(registry._scenarios))
-    monkeypatch.setattr(registry, "_policies", dict(registry._policies))
-    monkeypatch.setattr(registry, "_strategies", dict(registry._strategies))
+pytestmark = pytest.mark.usefixtures("restored_registry")
 
 
 @cache
@@ -466,6 +461,6 @@ def test_what_is_wrong_with_a_named_folder_is_told_to_whoever_asks_for_it(
 
 def test_without_the_variable_nothing_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    before = dict(registry._scenarios)
+    before = registry.list()
     register_named()
-    assert registry._scenarios == before
+    assert registry.list() == before

@@ -740,12 +740,13 @@ def test_all_scenarios_are_registered() -> None:
     assert {"tau:retail-v0", "tau:airline-v0", "tau:retail-mini-v0", "tau:airline-mini-v0"} <= {s.id for s in SCENARIOS}
 
 
-def test_without_the_official_data_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_without_the_official_data_one_is_told_how_to_get_it(
+    restored_registry: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     monkeypatch.setenv(official.VARIABLE, str(tmp_path))
     for name in official.DOMAINS:
         why = official.missing(name)
         assert "marl-gem tau import tau-bench" in why and str(tmp_path) in why
-    monkeypatch.setattr(marl_gem.registry, "_scenarios", dict(marl_gem.registry._scenarios))
     marl_gem.register("tau:gone-v0", "x:y", agents=2, unavailable=official.missing("retail"))
     with pytest.raises(UnavailableScenario, match="marl-gem tau import"):
         marl_gem.make("tau:gone-v0")

@@ -32,8 +32,7 @@ from marl_gem.scenarios.tau.reward import STOP
 from marl_gem.scenarios.tau.scripts import ScriptPolicy, policy
 from marl_gem.scenarios.tau.strategies import gold_dialogues, register_strategies
 from marl_gem.scenarios.tau.tool import tool
-from marl_gem.seats import parse_seats
-from marl_gem.seats import policy as seated
+from marl_gem.specs import ScenarioSpec, assign_seats, load_policies, load_policy, parse_assignment
 from marl_gem.tools.calls import write_call
 from marl_gem.types import Episode, Message, Observation, Response, Role, ToolCall, ToolSpec
 
@@ -175,7 +174,7 @@ def test_seated_by_name_they_play_the_official_tasks_in_seconds(name: str, floor
     id = f"tau:{name}-v0"
     started = time.perf_counter()
     for script, solved in {"oracle": tasks, **floors}.items():
-        both = seated(f"scripted:{script}", id)
+        both = load_policy(f"scripted:{script}", id)
         jobs = [Job(task, both, options={"task": task}) for task in range(tasks)]
         episodes = collect(lambda: marl_gem.make(id), jobs)
         assert all(episode.error is None for episode in episodes)
@@ -191,7 +190,7 @@ def test_seated_by_name_they_play_the_official_tasks_in_seconds(name: str, floor
     "options", [{"corrected": True}, {"split": "train"}, {"split": "dev", "calls": "all"}], ids=str
 )
 def test_the_oracle_knows_what_a_scenario_is_made_with(options: dict[str, Any]) -> None:
-    both = seated("scripted:oracle", "tau:retail-v0", options=options)
+    both = load_policy("scripted:oracle", ScenarioSpec("tau:retail-v0", options))
     jobs = [Job(task, both, options={"task": task}) for task in range(20)]
     episodes = collect(lambda: marl_gem.make("tau:retail-v0", **options), jobs)
     assert [episode.returns["assistant"] for episode in episodes] == [1.0] * 20
@@ -536,8 +535,8 @@ def served(answer: Callable[[dict[str, Any]], str] = converse) -> Iterator[Any]:
 
 
 def seat_all(seats: Sequence[str], id: str = MINI, **options: Any) -> dict[str, Policy]:
-    env = marl_gem.make(id, **options)
-    return parse_seats(seats, env, lambda who, agents: seated(who, id, agents=agents, options=options))
+    scenario = ScenarioSpec(id, options)
+    return load_policies(assign_seats(map(parse_assignment, seats), scenario.inspect()), scenario)
 
 
 def play_mini(*seats: str, tasks: int = 1) -> list[Episode]:
@@ -620,11 +619,8 @@ def test_few_shot_makes_its_examples_also_where_an_event_loop_is_running() -> No
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> str:
+def desk(restored_registry: None) -> str:
     """The desk with one ticket, by an id of its own; it has no train tasks."""
-    marl_gem.list()
-    for offers in ("_scenarios", "_strategies"):
-        monkeypatch.setattr(marl_gem.registry, offers, dict(getattr(marl_gem.registry, offers)))
     marl_gem.register("desk:Ticket-v0", lambda: TauEnv(DESK), agents=2)
     register_strategies("desk:Ticket-v0")
     return "desk:Ticket-v0"

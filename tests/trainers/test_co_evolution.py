@@ -21,7 +21,8 @@ from marl_gem.errors import ConfigError, MarlGemError, RegistryError
 from marl_gem.overrides import apply_overrides
 from marl_gem.policies import LLMPolicy, PolicyPerSeat
 from marl_gem.rollout import Job, collect
-from marl_gem.seats import options_of, policy
+from marl_gem.specs import PolicySpec, training_options
+from marl_gem.specs import load_policy as policy
 from marl_gem.trainers import checkpoint, demonstrations
 from marl_gem.trainers.config import TrainConfig, parse, read
 from marl_gem.trainers.curve import draw_curve
@@ -368,8 +369,7 @@ class Fragile(Babble):
 
 
 @pytest.fixture
-def _babble(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_scenarios", dict(registry._scenarios))
+def _babble(restored_registry: None) -> Iterator[None]:
     for game in (Babble, Late, Silent, Fragile):
         registry.register(f"test:{game.__name__}-v0", game, agents=3)
     yield
@@ -562,7 +562,7 @@ class TestSeatsAfterwards:
         assert {(own.sampling.temperature, own.sampling.max_tokens) for own in cold.policies.values()} == {(0.0, 3)}  # type: ignore[attr-defined]
 
     def test_the_options_of_training_come_along(self, finished: Path) -> None:
-        assert options_of([f"user={finished}"], DESK) == {"split": "train"}
+        assert training_options([PolicySpec.parse(str(finished))], DESK) == {"split": "train"}
 
     def test_a_seat_that_was_not_trained_is_told(self, tmp_path: Path) -> None:
         for _ in Run.start(tmp_path / "half", small("phases=[]", "self_play.updates=1")).work():

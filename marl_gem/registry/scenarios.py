@@ -1,0 +1,206 @@
+"""Scenarios: from an id to a live env."""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from marl_gem.env import MultiAgentEnv
+from marl_gem.errors import InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
+from marl_gem.registry.tables import families, load_family, new_table, resolve
+from marl_gem.registry.wrappers import WrapperSpec
+
+
+@dataclass(frozen=True)
+class RegisteredScenario:
+    """A scenario that can be made, and what to tell people about it.
+
+    `agents` is the least and the greatest number of agents. `unavailable` says why the scenario cannot
+    work on this machine and what would help; it is empty if it can. `options` are passed to the entry point.
+    """
+
+    id: str
+    entry_point: str | Callable[..., MultiAgentEnv]
+    description: str = ""
+    agents: tuple[int, int] = (1, 1)
+    unavailable: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_scenarios: dict[str, RegisteredScenario] = new_table()
+
+
+def register(
+    id: str,
+    entry_point: str | Callable[..., MultiAgentEnv],
+    *,
+    description: str = "",
+    agents: int | tuple[int, int] = 1,
+    unavailable: str = "",
+    **options: Any,
+) -> None:
+    """Register a scenario.
+
+    Args:
+        id: `family:Name-vN`.
+        entry_point: a callable that returns an env, or where to find one: `"package.module:Class"`.
+        description: one line for `marl-gem list`.
+        agents: how many agents it hosts, or the least and the greatest number.
+        unavailable: why it cannot work here, and what would help.
+        options: passed to the entry point; `make` may override them.
+
+    Raises:
+        RegistryError: the id is taken, or has no family.
+    """
+    if id in _scenarios:
+        raise RegistryError(f"{id!r} is registered already; choose another name or version")
+    if not all(id.partition(":")):
+        raise RegistryError(f"{id!r} is no scenario id; write family:Name-v0, for instance 'game:{id or 'Name-v0'}'")
+    bounds = (agents, agents) if isinstance(agents, int) else agents
+    _scenarios[id] = RegisteredScenario(id, entry_point, description, bounds, unavailable, options)
+
+
+def get(id: str) -> RegisteredScenario:
+    """The scenario that is registered under this id.
+
+    Raises:
+        UnknownScenario: there is none; the message names the nearest ids.
+    """
+    load_family(id.partition(":")[0])
+    if id not in _scenarios:
+        raise UnknownScenario(_unknown(id))
+    return _scenarios[id]
+
+
+def find(text: str) -> RegisteredScenario:
+    """The scenario with this id, or an env's class in Python code: `module:Class` or `path/to/file.py:Class`.
+
+    Modules are found as Python finds them, and in the working directory. Their code runs: call this with what a person
+    asked for, and `get` with what stands in a file of records.
+
+    Raises:
+        UnknownScenario: there is neither such an id nor such a module or file.
+        RegistryError: the code cannot be imported, or has no such class.
+    """
+    try:
+        return get(text)
+    except UnknownScenario as unknown:
+        where, _, name = text.rpartition(":")
+        if not name.isidentifier():
+            raise
+        if where.endswith(".py"):
+            module = _import_file(where, unknown)
+        elif where and all(part.isidentifier() for part in where.split(".")):
+            module = _import_module(where, unknown)
+        else:
+            raise
+    entry_point = getattr(module, name, None)
+    if not callable(entry_point):
+        raise RegistryError(f"{where} has no class {name!r}")
+    return RegisteredScenario(text, entry_point)
+
+
+def make(id: str, *, wrappers: Sequence[str | Mapping[str, Any] | WrapperSpec] = (), **options: Any) -> MultiAgentEnv:
+    """A fresh env of a scenario.
+
+        marl_gem.make("ta:TicTacToe-v0", wrappers=["time_limit=20", "reward_scale=0.5"], max_steps=50)
+
+    Args:
+        id: for instance `"ta:TicTacToe-v0"`; `list()` gives them all. Also `"module:Class"` and
+            `"path/to/file.py:Class"`, an env's class in Python code.
+        wrappers: wrappers by name with their values, the innermost first; see `registry.WrapperSpec`.
+        options: the scenario's own, such as `num_players`, and `max_steps`, which every scenario takes:
+            after so many steps whoever is left is truncated.
+
+    Raises:
+        UnknownScenario, UnavailableScenario, InvalidOption, MissingPackage: each says what to do.
+        RegistryError: a wrapper is unknown, or what was made is no env.
+    """
+    scenario = find(id)
+    if scenario.unavailable:
+        raise UnavailableScenario(f"{id} cannot work here: {scenario.unavailable}")
+    env = _make(scenario, {**scenario.options, **options})
+    for wrapper in wrappers:
+        env = WrapperSpec.parse(wrapper).wrap(env)
+    return env
+
+
+def list(family: str | None = None) -> builtins.list[RegisteredScenario]:
+    """All registered scenarios, or those of one family, sorted by id. A family that cannot be loaded is a warning."""
+    for name in families():
+        try:
+            load_family(name)
+        except RegistryError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+    prefix = f"{family}:" if family else ""
+    return sorted((s for s in _scenarios.values() if s.id.startswith(prefix)), key=lambda scenario: scenario.id)
+
+
+def _make(scenario: RegisteredScenario, options: dict[str, Any]) -> MultiAgentEnv:
+    id, max_steps = scenario.id, options.pop("max_steps", None)
+    if max_steps is not None and (not isinstance(max_steps, int) or max_steps < 1):
+        raise InvalidOption(f"{id}: max_steps is a whole number of steps from 1 up, not {max_steps!r}")
+    factory = resolve(scenario.entry_point)
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        known = [name for name in inspect.signature(factory).parameters if name not in scenario.options]
+        raise InvalidOption(f"{id}: {error}. It takes: {', '.join([*known, 'max_steps'])}") from error
+    env: MultiAgentEnv = factory(**options)
+    if not isinstance(env, MultiAgentEnv):
+        raise RegistryError(f"{id} makes a {type(env).__name__}, not a MultiAgentEnv")
+    env.scenario = id
+    if max_steps is not None:
+        env.max_steps = max_steps
+    return env
+
+
+def _import_module(name: str, unknown: UnknownScenario) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise UnknownScenario(f"{unknown} Nor is there a module {name!r} in {Path.cwd()} or installed.") from error
+        raise RegistryError(f"the module {name!r} cannot be imported: {error}") from error
+    except Exception as error:
+        raise RegistryError(f"the module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _import_file(path: str, unknown: UnknownScenario) -> ModuleType:
+    """The module in a file, imported once in a process."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise UnknownScenario(f"there is no file {path}") from unknown
+    name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"  # files may have equal names
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None  # it ends in .py
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise RegistryError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _unknown(id: str) -> str:
+    ids = {scenario.id.lower(): scenario.id for scenario in list()}
+    near = difflib.get_close_matches(id.lower(), ids, n=3, cutoff=0.5)
+    near = near or [known for known in ids if known.partition(":")[2].startswith(id.lower())][:3]
+    hint = f" Did you mean {' or '.join(repr(ids[match]) for match in near)}?" if near else ""
+    return f"There is no scenario {id!r}.{hint} `marl-gem list` shows all {len(ids)}."

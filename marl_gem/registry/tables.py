@@ -1,0 +1,151 @@
+"""Where registrations are kept, and how plug-ins fill the tables.
+
+Every table is a dict. A family of scenarios is a plug-in: an entry point of the group `marl_gem.scenarios`, named like
+the family, whose module registers what it has when the family is first asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Generic, TypeVar
+
+from marl_gem.errors import RegistryError
+
+GROUP = "marl_gem.scenarios"
+"""The group of entry points that plug-ins belong to."""
+
+Entry = TypeVar("Entry")
+Made = TypeVar("Made")
+
+_tables: list[dict[Any, Any]] = []
+_loaded: dict[str, bool] = {}  # families whose plug-in has been imported
+
+
+def new_table() -> dict[Any, Any]:
+    """An empty table, which `preserved` and the loading of plug-ins restore."""
+    table: dict[Any, Any] = {}
+    _tables.append(table)
+    return table
+
+
+class Offers(Generic[Entry]):
+    """What scenarios and families offer by name, to everybody or in the seat of one agent.
+
+    Args:
+        kind: what the entries are called in messages.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._table: dict[tuple[str, str, str], Entry] = new_table()
+
+    def add(self, scenario: str, name: str, entry: Entry, agent: str = "") -> None:
+        """Keep an entry of a scenario or a family.
+
+        Raises:
+            RegistryError: the name is empty or taken.
+        """
+        if not name or (scenario, agent, name) in self._table:
+            taken = sorted(known for owner, seat, known in self._table if (owner, seat) == (scenario, agent))
+            seat = f" of {agent!r}" if agent else ""
+            raise RegistryError(
+                f"{scenario!r} needs another name than {name!r} for a {self._kind}{seat}; it offers {taken}"
+            )
+        self._table[scenario, agent, name] = entry
+
+    def by_agent(self, id: str) -> dict[str, dict[str, Entry]]:
+        """What a scenario offers, by agent and name; its own entries hide its family's."""
+        found: dict[str, dict[str, Entry]] = {}
+        for owner in (id.partition(":")[0], id):
+            for (scenario, agent, name), entry in self._table.items():
+                if scenario == owner:
+                    found.setdefault(agent, {})[name] = entry
+        return found
+
+    def get(self, id: str, name: str, agent: str = "") -> Entry:
+        """The entry with this name.
+
+        Raises:
+            RegistryError: there is none; the message names those that there are.
+        """
+        seat = f" for {agent!r}" if agent else ""
+        return choose(name, self.by_agent(id).get(agent, {}), f"{id} has no {self._kind} {name!r}{seat}; it offers")
+
+
+def choose(name: str, offered: Mapping[str, Entry], lacking: str) -> Entry:
+    """The entry with this name.
+
+    Raises:
+        RegistryError: there is none; the message opens with `lacking`, lists the names and suggests the nearest.
+    """
+    if name in offered:
+        return offered[name]
+    raise RegistryError(f"{lacking} {', '.join(sorted(offered)) or 'none'}.{did_you_mean(name, offered)}")
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A question to append to a message; empty if nothing is near."""
+    near = difflib.get_close_matches(name, names, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+@contextmanager
+def preserved() -> Iterator[None]:
+    """For tests: what is registered within is forgotten afterwards. All plug-ins are loaded before."""
+    for family in families():
+        with suppress(RegistryError):
+            load_family(family)  # its module is imported once, so what it registers must not be forgotten
+    before = _snapshot()
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+def families() -> dict[str, importlib.metadata.EntryPoint]:
+    """The plug-ins that are installed, by family."""
+    return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+
+
+def load_family(family: str) -> None:
+    """Import a family's plug-in, once.
+
+    Raises:
+        RegistryError: it cannot be imported; nothing of it is registered.
+    """
+    if family in _loaded or not (point := families().get(family)):
+        return
+    before = _snapshot()
+    try:
+        point.load()
+    except Exception as error:
+        _restore(before)  # half a family would be registered twice at the next try
+        raise RegistryError(
+            f"the scenarios {family}:... of {point.value} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    _loaded[family] = True
+
+
+@functools.cache
+def resolve(entry_point: str | Callable[..., Made]) -> Callable[..., Made]:
+    """The callable itself, or the one that `"package.module:name"` names."""
+    if not isinstance(entry_point, str):
+        return entry_point
+    module, _, name = entry_point.partition(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
+def _snapshot() -> list[dict[Any, Any]]:
+    return [dict(table) for table in (*_tables, _loaded)]
+
+
+def _restore(before: list[dict[Any, Any]]) -> None:
+    for table, earlier in zip((*_tables, _loaded), before, strict=True):
+        table.clear()
+        table.update(earlier)
+    resolve.cache_clear()

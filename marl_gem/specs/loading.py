@@ -1,0 +1,185 @@
+"""From a PolicySpec to a policy."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from marl_gem import registry
+from marl_gem.errors import CheckpointError, ConfigError, MissingPackage
+from marl_gem.llm import Sampling
+from marl_gem.llm.models import Connection, Models
+from marl_gem.policies import HumanPolicy, LLMPolicy, Policy, PolicyPerSeat, RandomPolicy
+from marl_gem.policies.replay import ReplayPolicy
+from marl_gem.specs.policy import PolicySpec
+from marl_gem.specs.scenario import ScenarioSpec
+from marl_gem.views import chat, view
+
+MAX_TOKENS = 1024
+"""The longest answer of a model for which no other length is set, in tokens."""
+
+CHECKPOINTS = "marl_gem.trainers.checkpoint"
+"""The module that reads checkpoints, by name: trainers import this package, and need torch."""
+
+
+def load_policy(
+    policy: PolicySpec | str,
+    scenario: ScenarioSpec | str,
+    *,
+    agents: Sequence[str] = (),
+    models: Models | None = None,
+    human: Callable[[], HumanPolicy] = HumanPolicy,
+) -> Policy:
+    """The policy behind a spec.
+
+        policy = load_policy("tiny@http://127.0.0.1:8000/v1,temperature=0", "game:KuhnPoker-v0")
+
+    Args:
+        policy: a spec, or its text.
+        scenario: what is to be played. Scripted policies, runs and strategies depend on it.
+        agents: the agents that the policy is to be; a strategy needs to know.
+        models: makes the models. Share it between calls, so that equal models are one, with one cache.
+        human: makes the policy of a person.
+
+    Raises:
+        AgentError: there is no such policy.
+        RegistryError: the scenario has no scripted policy of this name, or no such strategy for the agent.
+        ConfigError: a value makes no sense here, or the model cannot be used as asked for.
+        CheckpointError: the checkpoint is missing, damaged, or of another scenario.
+        RecordError: the recorded run cannot be read.
+        LLMError, MissingPackage: the model cannot be made; the message says why.
+    """
+    spec = PolicySpec.parse(policy) if isinstance(policy, str) else policy
+    scenario, models = ScenarioSpec.parse(scenario), models or Models()
+    if spec.kind == "random":
+        return RandomPolicy()
+    if spec.kind == "human":
+        return human()
+    if spec.kind == "scripted":
+        return registry.make_policy(scenario.id, spec.name, scenario.options)
+    if spec.kind == "replay":
+        return models.once(("replay", spec.name), lambda: ReplayPolicy(spec.name))
+    if spec.kind == "run":
+        key = ("run", spec.name, spec.checkpoint, scenario.id)
+        trained = models.once(key, lambda: _checkpoints().load_policy(_checkpoint_folder(spec), scenario.id))
+        base = _with_sampling(trained, spec)
+    else:
+        base = _model_policy(spec, models)
+    if spec.strategy is None:
+        return base
+    judge = _model_policy(PolicySpec(spec.judge.kind, spec.judge.name, spec.judge.url), models) if spec.judge else None
+    return _with_strategy(spec.strategy, base, judge, scenario, agents)
+
+
+def load_policies(
+    seats: Mapping[str, PolicySpec],
+    scenario: ScenarioSpec | str,
+    *,
+    models: Models | None = None,
+    human: Callable[[], HumanPolicy] = HumanPolicy,
+) -> dict[str, Policy]:
+    """The policies of all agents; agents with equal specs share one policy. Raises what `load_policy` raises."""
+    models = models or Models()
+    agents: dict[PolicySpec, list[str]] = {}
+    for agent, spec in seats.items():
+        agents.setdefault(spec, []).append(agent)
+    policies = {
+        spec: load_policy(spec, scenario, agents=names, models=models, human=human) for spec, names in agents.items()
+    }
+    return {agent: policies[spec] for agent, spec in seats.items()}
+
+
+def training_options(policies: Iterable[PolicySpec], scenario: str) -> dict[str, Any]:
+    """The options under which the runs among these policies were trained, where they were trained on this scenario.
+
+    A trained policy sees what it was trained on if the scenario is made with these.
+
+    Raises:
+        CheckpointError: a checkpoint is missing or damaged.
+        MissingPackage: there is a run, and torch is not installed.
+    """
+    options: dict[str, Any] = {}
+    for spec in policies:
+        if spec.kind == "run":
+            checkpoints = _checkpoints()
+            state = checkpoints.read_state(checkpoints.newest(_checkpoint_folder(spec)))
+            trained_on = ScenarioSpec.parse(state["config"]["scenario"], state["config"].get("options"))
+            if trained_on.id == scenario:
+                options |= trained_on.options
+    return options
+
+
+def _checkpoints() -> ModuleType:
+    try:
+        return importlib.import_module(CHECKPOINTS)
+    except ImportError as error:
+        raise MissingPackage(error.name or "torch", "train", "the policy of a training run") from error
+
+
+def _checkpoint_folder(spec: PolicySpec) -> Path:
+    """A run's folder, or that of the checkpoint after the updates that the spec names.
+
+    Raises:
+        CheckpointError: there is no such checkpoint; the message names those that there are.
+    """
+    run = Path(spec.name)
+    if spec.checkpoint is None:
+        return run
+    parent = run / "checkpoints" if (run / "checkpoints").is_dir() else run
+    folder = parent / f"update-{spec.checkpoint:06d}"
+    if not (folder / "state.json").is_file():
+        numbers = (path.name.removeprefix("update-") for path in sorted(parent.glob("update-*")))
+        there = ", ".join(f"{spec.name}@{int(number)}" for number in numbers if number.isdigit())
+        raise CheckpointError(f"there is no checkpoint {spec.who}; there is {there or 'none'}")
+    return folder
+
+
+def _model_policy(spec: PolicySpec, models: Models) -> LLMPolicy:
+    given = {name: getattr(spec, name) for name in Connection.__struct_fields__}
+    connection = Connection(**{name: value for name, value in given.items() if value is not None})
+    return LLMPolicy(
+        models.get(spec.model, connection),
+        view(spec.view) if spec.view else chat,
+        _sampling(Sampling(MAX_TOKENS), spec),
+        keep_reasoning=spec.reasoning == "keep",
+    )
+
+
+def _with_sampling(trained: Policy, spec: PolicySpec) -> Policy:
+    """The same models with the sampling that the spec sets."""
+    if isinstance(trained, PolicyPerSeat):
+        policies = {agent: _with_sampling(policy, spec) for agent, policy in trained.policies.items()}
+        return PolicyPerSeat(trained.name, policies)
+    if not isinstance(trained, LLMPolicy):
+        return trained
+    changed = copy.copy(trained)
+    changed.sampling = _sampling(trained.sampling, spec)
+    return changed
+
+
+def _sampling(default: Sampling, spec: PolicySpec) -> Sampling:
+    given = {name: getattr(spec, name) for name in ("temperature", "top_p", "max_tokens")}
+    return msgspec.structs.replace(default, **{name: value for name, value in given.items() if value is not None})
+
+
+def _with_strategy(
+    name: str, base: Policy, judge: Policy | None, scenario: ScenarioSpec, agents: Sequence[str]
+) -> Policy:
+    """Apply a strategy for each agent apart: the same name may mean something else there."""
+    if not agents:
+        raise ConfigError(
+            f"strategy={name} depends on the agent, and none is named; call load_policy(..., agents=[...])"
+        )
+    policies = {}
+    for agent in agents:
+        policy = base.policies.get(agent, base) if isinstance(base, PolicyPerSeat) else base
+        policies[agent] = registry.make_strategy(
+            scenario.id, agent, name, policy, judge=judge, options=scenario.options
+        )
+    return policies[agents[0]] if len(policies) == 1 else PolicyPerSeat(f"{base.name} ({name})", policies)

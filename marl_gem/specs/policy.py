@@ -1,0 +1,181 @@
+"""Who plays, as people write it: `human`, `Qwen/Qwen3-1.7B@http://127.0.0.1:8000/v1,temperature=0.7`.
+
+The text is `WHO[,NAME=VALUE...]`. WHO is
+
+    random                   any legal action
+    human                    a person at the terminal
+    scripted:NAME            a policy that comes with the scenario
+    runs/demo                what a training run made: its folder, or the folder of one of its checkpoints
+    runs/demo@120            the run's checkpoint after 120 updates
+    replay:runs/eval         the answers of a recorded run: its folder, or a file of episodes
+    MODEL@URL                a model of an OpenAI-compatible server
+    @URL                     the only model that the server has
+    litellm:PROVIDER/MODEL   a hosted model; @URL may follow
+    hf:FOLDER                a model in the layout of transformers, in this process
+
+Models take values:
+
+    temperature=0.7          0 takes the most likely tokens; default 1
+    top_p=0.9                draws from the most likely tokens, which together have this probability; default 1
+    max_tokens=2048          the longest answer; default 1024
+    strategy=react           makes more of the model, in a way that the scenario offers for this agent;
+                             `marl-gem list SCENARIO` names them
+    judge=MODEL@URL          the model that judges, where the strategy needs a judge; default is the model itself
+    view=window:8            what of its history the model is shown, by a name of `marl_gem.views`; default chat
+    reasoning=keep           earlier reasoning is shown, too; default drop
+    price=0.15/0.6           US dollars for a million tokens read and written
+    api_key_env=NAME         the environment variable that holds the key; the key itself must not stand here
+    adapter=NAME             a LoRA adapter that the server has loaded
+    logprobs=processed       what the server's log-probabilities are; see `marl_gem.llm.http.HTTPModel`
+
+`adapter` and `logprobs` are for servers only, `price` and `api_key_env` for servers and hosted models. A training run
+takes temperature, top_p and max_tokens (default as in training), strategy and judge. Nothing else takes values.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+
+import msgspec
+
+from marl_gem.errors import AgentError, ConfigError
+from marl_gem.llm.models import ModelSpec, kind_of
+from marl_gem.specs.values import VALUES, read_values, write_values
+
+Kind: TypeAlias = Literal["random", "human", "scripted", "replay", "run", "http", "litellm", "hf"]
+
+_FORMS: dict[Kind, str] = {
+    "random": "random",
+    "human": "human",
+    "scripted": "scripted:NAME",
+    "run": "a run's folder such as runs/demo or runs/demo@120",
+    "replay": "replay:FOLDER",
+    "http": "MODEL@URL",
+    "litellm": "litellm:PROVIDER/MODEL",
+    "hf": "hf:FOLDER",
+}
+
+
+class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A policy by name, with its values; None where a value is not set. See the top of this file.
+
+    `name` is that of the script or the model, or the path of the run, of what is replayed or of the model's folder.
+    `url` is the server's, for models. `checkpoint` is the number of updates after which a run wrote it.
+    """
+
+    kind: Kind
+    name: str = ""
+    url: str = ""
+    checkpoint: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    strategy: str | None = None
+    judge: ModelSpec | None = None
+    view: str | None = None
+    reasoning: Literal["keep", "drop"] | None = None
+    price: tuple[float, float] | None = None
+    api_key_env: str | None = None
+    adapter: str | None = None
+    logprobs: Literal["raw", "processed", "off"] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The spec that a text gives. A run is known by its folder, which must be there.
+
+        Raises:
+            AgentError: there is no such policy; the message suggests what may have been meant.
+            ConfigError: a value is unknown, is not for this policy or cannot be read; a URL holds a secret.
+        """
+        who, *assignments = _split(text)
+        kind, name, url, checkpoint = _read_who(who)
+        values = read_values(who, kind, assignments)
+        if "judge" in values and "strategy" not in values:
+            raise ConfigError(f"{who}: a judge needs a strategy to judge in, as in {who},strategy=NAME,judge=MODEL@URL")
+        return cls(kind, name, url, checkpoint, **values)
+
+    def __str__(self) -> str:
+        """The text from which `parse` gives it back, the same for equal specs."""
+        return ",".join([self.who, *write_values({name: getattr(self, name) for name in VALUES})])
+
+    @property
+    def who(self) -> str:
+        """The text without values."""
+        if self.kind in ("random", "human"):
+            return self.kind
+        if self.kind in ("scripted", "replay"):
+            return f"{self.kind}:{self.name}"
+        if self.kind == "run":
+            return self.name if self.checkpoint is None else f"{self.name}@{self.checkpoint}"
+        return str(self.model)
+
+    @property
+    def model(self) -> ModelSpec:
+        """The model of the kinds http, litellm and hf.
+
+        Raises:
+            ConfigError: it is of another kind.
+        """
+        if self.kind in ("http", "litellm", "hf"):
+            return ModelSpec(self.kind, self.name, self.url)
+        raise ConfigError(f"{self.who} is no model; a model is {', '.join(_FORMS[k] for k in _MODEL_KINDS)}")
+
+
+_MODEL_KINDS: tuple[Kind, ...] = ("http", "litellm", "hf")
+RANDOM = PolicySpec("random")
+
+
+def is_learner_name(text: str) -> bool:
+    """Whether a training seat's text is a name for a policy that learns, and not a `PolicySpec`'s text.
+
+    Such a name is of small letters, digits, - and _, begins with a letter, and is no word that `PolicySpec` knows. So a
+    run's folder in the working directory is written `./NAME`.
+    """
+    return re.fullmatch(r"[a-z][a-z0-9_-]*", text) is not None and text not in _FORMS
+
+
+def _split(text: str) -> list[str]:
+    """WHO, and the assignments that follow it. A comma that no assignment follows belongs to WHO."""
+    return re.split(r",(?=\s*\w+\s*=)", text)
+
+
+def _read_who(who: str) -> tuple[Kind, str, str, int | None]:
+    """Kind, name, URL and checkpoint."""
+    if who == "random" or who == "human":
+        return who, "", "", None
+    before, comma, last = who.rpartition(",")
+    if comma and (not last or last.strip() in VALUES):
+        raise ConfigError(f"{last!r} after {before} sets nothing; write NAME=VALUE, as in {before},temperature=0.7")
+    prefix, colon, rest = who.partition(":")
+    if colon and (prefix == "scripted" or prefix == "replay"):
+        if not rest:
+            raise AgentError(f"{who!r} lacks a name; write {_FORMS[prefix]}")
+        return prefix, rest, "", None
+    if kind_of(who):
+        model = ModelSpec.parse(who)
+        return model.kind, model.name, model.url, None
+    if who and Path(who).is_dir():
+        return "run", who, "", None
+    run, _, updates = who.rpartition("@")
+    if run and re.fullmatch("[0-9]+", updates) and Path(run).is_dir():
+        return "run", run, "", int(updates)
+    raise AgentError(_unknown(who))
+
+
+def _unknown(who: str) -> str:
+    """A message that there is no such policy, with what may have been meant."""
+    prefix, colon, rest = who.partition(":")
+    meant = ""
+    if colon and (near := difflib.get_close_matches(prefix.lower(), ["scripted", "replay", "litellm", "hf"], 1)):
+        meant = f"{near[0]}:{rest}"
+    elif near := difflib.get_close_matches(who.lower(), ["random", "human"], 1):
+        meant = near[0]
+    elif re.fullmatch(".+@[^@]*[^@0-9][^@]*", who):
+        meant = who.replace("@", "@http://", 1)
+    elif who.count("/") == 1 and not who.startswith((".", "/", "runs/")) and "@" not in who:
+        meant = f"litellm:{who} or {who}@URL"
+    hint = f" Did you mean {meant}?" if meant else ""
+    return f"there is no policy {who!r}, and no such folder.{hint} Write one of: {', '.join(_FORMS.values())}"

@@ -1,0 +1,136 @@
+"""The values that a policy's text may set: how each is read, written and described, and which policies take it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from marl_gem.errors import ConfigError
+from marl_gem.llm.models import ModelSpec, kind_of
+from marl_gem.views import view
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value.
+
+    Attributes:
+        read: makes the value of a text; ValueError refuses it.
+        meaning: what the value is, for messages.
+        kinds: the kinds of policy that take it.
+        shown: whether a message may repeat a text that was refused.
+    """
+
+    read: Callable[[str], Any]
+    meaning: str
+    kinds: tuple[str, ...]
+    shown: bool = True
+
+
+def read_values(who: str, kind: str, assignments: Sequence[str]) -> dict[str, Any]:
+    """The values that a text sets.
+
+    Args:
+        who: what stands before them, for messages.
+        kind: of the policy.
+        assignments: `NAME=VALUE`.
+
+    Raises:
+        ConfigError: a value is unknown, is not for this kind, is set twice or cannot be read. What was given as a key
+            is not repeated.
+    """
+    taken = [name for name, value in VALUES.items() if kind in value.kinds]
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, _, text = (part.strip() for part in assignment.partition("="))
+        if name not in taken:
+            near = difflib.get_close_matches(name, taken, 1)
+            hint = f". Did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{who} takes no {name!r}; it takes {', '.join(taken) or 'no values'}{hint}")
+        if name in values:
+            raise ConfigError(f"{who}: {name} is set twice")
+        value = VALUES[name]
+        try:
+            values[name] = value.read(text)
+        except ValueError:
+            shown = f", not {text!r}" if value.shown else ""
+            raise ConfigError(f"{who}: {name} is {value.meaning}{shown}") from None
+    return values
+
+
+def write_values(values: Mapping[str, Any]) -> list[str]:
+    """`NAME=VALUE` for each value that is not None, in the order of `VALUES`."""
+    return [f"{name}={_write(values[name])}" for name in VALUES if values.get(name) is not None]
+
+
+def _write(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "/".join(map(_write, value))
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _number(low: float, high: float = math.inf, *, above: bool = False) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high or math.isinf(value) or (above and value == low):
+            raise ValueError
+        return value + 0.0  # -0 becomes 0
+
+    return read
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def _price(text: str) -> tuple[float, float]:
+    read, written = map(_number(0), text.split("/"))
+    return read, written
+
+
+def _matching(pattern: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError
+        return text
+
+    return read
+
+
+def _view_name(text: str) -> str:
+    view(text)
+    return text
+
+
+def _model(text: str) -> ModelSpec:
+    if kind_of(text) is None:
+        raise ValueError
+    return ModelSpec.parse(text)
+
+
+_SERVED = ("http",)
+_REMOTE = ("http", "litellm")
+_MODELS = ("http", "litellm", "hf")
+_TRAINED = (*_MODELS, "run")
+
+VALUES = {
+    "temperature": Value(_number(0), "a number from 0 up", _TRAINED),
+    "top_p": Value(_number(0, 1, above=True), "a number above 0 and up to 1", _TRAINED),
+    "max_tokens": Value(_count, "a whole number from 1 up", _TRAINED),
+    "strategy": Value(_matching(".+"), "a strategy's name", _TRAINED),
+    "judge": Value(_model, "a model, as in tiny@http://127.0.0.1:8000/v1", _TRAINED),
+    "view": Value(_view_name, "a view's name", _MODELS),
+    "reasoning": Value(_matching("keep|drop"), "keep or drop", _MODELS),
+    "price": Value(_price, "two numbers from 0 up, as in 0.15/0.6", _REMOTE),
+    "api_key_env": Value(
+        _matching("[A-Z][A-Z0-9_]*"), "the name of an environment variable, as in OPENAI_API_KEY", _REMOTE, shown=False
+    ),
+    "adapter": Value(_matching(".+"), "the name of an adapter", _SERVED),
+    "logprobs": Value(_matching("raw|processed|off"), "raw, processed or off", _SERVED),
+}

@@ -1,0 +1,29 @@
+"""Fixtures and settings of all tests.
+
+Markers: `slow` for tests of more than two seconds, `vllm` for those that start a vLLM server, `browser` for those that
+look at a page (given to every test that uses the fixture `browser`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, here and in processes that tests start
+
+from marl_gem import registry
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture
+def restored_registry() -> Iterator[None]:
+    """What the test registers is forgotten after it; what plug-ins register when they are imported stays."""
+    with registry.preserved():
+        yield
