@@ -31,8 +31,8 @@ import msgspec
 import marl_gem
 from marl_gem.policies import RandomPolicy
 from marl_gem.rollout import Job, collect
+from marl_gem.runs.library import RunLibrary
 from marl_gem.types import Episode, to_json
-from marl_gem.viewer.library import Library
 
 EPISODES, DISTINCT, GOES, LIMIT = 20_000, 500, 3, 2.0
 FLAGS = (
@@ -84,7 +84,7 @@ def with_tokens(episode: Episode) -> Episode:
 
 
 def measure(run: Path) -> dict[str, float]:
-    library = Library(run)
+    library = RunLibrary(run)
     started = time.perf_counter()
     library.open(run.name).entries()
     seconds = {"index": time.perf_counter() - started}

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from marl_gem.cli.terminal import err, out
 from marl_gem.errors import MarlGemError
-from marl_gem.viewer.library import Library
+from marl_gem.runs.library import RunLibrary
 
 
 class Format(StrEnum):
@@ -33,7 +33,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Write a run's finished episodes for other programs: to train on, or to look at with inspect."""
-    library = Library(path)
+    library = RunLibrary(path)
     names = list(library.runs())
     if run is None and len(names) > 1:
         raise MarlGemError(f"there are several runs; choose one with --run: {', '.join(names)}")

@@ -14,7 +14,8 @@ from rich.markup import escape
 
 from marl_gem.cli.terminal import interruptible, out
 from marl_gem.errors import MarlGemError
-from marl_gem.viewer.library import Library, Run
+from marl_gem.runs.library import RunLibrary
+from marl_gem.runs.reader import RunReader
 from marl_gem.viewer.query import FILTERS, LINES, SORTS, Query, select
 
 LISTED = 50
@@ -46,7 +47,7 @@ def view(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
     """Look at what happened: a page in the browser or, with --text, lists and transcripts in the terminal."""
-    library = Library(path)
+    library = RunLibrary(path)
     chosen = _choose(library, run)
     query = Query(frozenset(filters or ()), agent or "", model or "", search, sort, reverse)
     if chosen is None and (episode or query != Query()):
@@ -59,7 +60,9 @@ def view(
         _serve(library, _address(chosen, query, episode, agent), port, browser)
 
 
-def _show(library: Library, run: Run | None, query: Query, episode: str | None, agent: str, count: int | None) -> None:
+def _show(
+    library: RunLibrary, run: RunReader | None, query: Query, episode: str | None, agent: str, count: int | None
+) -> None:
     from marl_gem.viewer.text import show_episodes, show_runs, show_transcript
 
     if run is None:
@@ -71,7 +74,7 @@ def _show(library: Library, run: Run | None, query: Query, episode: str | None, 
         show_episodes(out, run, select(run, query), most or None)
 
 
-def _serve(library: Library, address: str, port: int | None, browser: bool) -> None:
+def _serve(library: RunLibrary, address: str, port: int | None, browser: bool) -> None:
     from marl_gem.viewer.server import Server
 
     server = Server(library, port)
@@ -88,13 +91,13 @@ def _serve(library: Library, address: str, port: int | None, browser: bool) -> N
             server.server_close()
 
 
-def _read_ahead(run: Run) -> None:
+def _read_ahead(run: RunReader) -> None:
     """Read the run while the browser starts; what is wrong with it is told when it is asked for."""
     with contextlib.suppress(MarlGemError):
         run.entries()
 
 
-def _choose(library: Library, name: str | None) -> Run | None:
+def _choose(library: RunLibrary, name: str | None) -> RunReader | None:
     """The run to look at: the one that is named, or the only one there is."""
     names = list(library.runs())
     if name is not None:
@@ -102,7 +105,7 @@ def _choose(library: Library, name: str | None) -> Run | None:
     return library.open(names[0]) if len(names) == 1 else None
 
 
-def _address(run: Run | None, query: Query, episode: str | None, agent: str | None) -> str:
+def _address(run: RunReader | None, query: Query, episode: str | None, agent: str | None) -> str:
     """What stands after the # of the page's address."""
     if run is None:
         return ""

@@ -102,7 +102,7 @@ class Book:
     def _take_in(self, journal: Journal) -> None:
         """Count what an earlier process has left."""
         failed = journal in self._errors.values()
-        for number, episode in journal.read():
+        for number, episode in journal.episodes():
             slot = self.plan.slots.get(episode.id)
             if slot is None or slot.seed != episode.seed or (episode.error is not None) != failed:
                 raise JournalError(f"{journal.path}, line {number}: episode {episode.id!r} is not of this run")

@@ -38,8 +38,8 @@ from typing import Any
 from marl_gem import views
 from marl_gem.export.whole import whole
 from marl_gem.llm.wire import function_schema
+from marl_gem.runs.reader import RunReader
 from marl_gem.types import Episode, Observation, Role, Turn
-from marl_gem.viewer.library import Run
 
 Row = dict[str, Any]
 
@@ -58,7 +58,7 @@ class Written:
     errors: int = 0
 
 
-def write_chat(run: Run, path: Path, *, agent: str = "", won: bool = False, force: bool = False) -> Written:
+def write_chat(run: RunReader, path: Path, *, agent: str = "", won: bool = False, force: bool = False) -> Written:
     """Write a run's finished episodes as chat rows. Those that an error broke off are left out.
 
     Args:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import marl_gem
 from marl_gem.errors import MissingPackage
 from marl_gem.export.whole import whole
+from marl_gem.runs.index import Entry
+from marl_gem.runs.parts import Part, observation_parts, response_parts
+from marl_gem.runs.reader import RunReader
 from marl_gem.types import Episode, Role, Turn
-from marl_gem.viewer.index import Entry
-from marl_gem.viewer.library import Run
-from marl_gem.viewer.transcript import Part, parts_of, parts_said
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 VALUES = {"won": 1.0, "drew": 0.5, "lost": 0.0}
 
 
-def write_inspect(run: Run, path: Path, *, agent: str = "", won: bool = False, force: bool = False) -> int:
+def write_inspect(run: RunReader, path: Path, *, agent: str = "", won: bool = False, force: bool = False) -> int:
     """Write a run's finished episodes as an .eval file; returns how many samples it holds.
 
     The samples' scores are "return", the sum of the agent's rewards, and "outcome": 1 if it won, 1/2 if it
@@ -50,7 +50,7 @@ def write_inspect(run: Run, path: Path, *, agent: str = "", won: bool = False, f
     return len(log.samples or [])
 
 
-def inspect_log(run: Run, *, agent: str = "", won: bool = False) -> EvalLog:
+def inspect_log(run: RunReader, *, agent: str = "", won: bool = False) -> EvalLog:
     """The log itself, as `write_inspect` writes it."""
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec
 
@@ -148,7 +148,7 @@ def _conversation(turns: Sequence[Turn]) -> Iterator[ChatMessage]:
 
     calls: list[ToolCall] = []
     for number, turn in enumerate(turns):
-        seen = parts_of(turn.observation)
+        seen = observation_parts(turn.observation)
         for place, part in enumerate(part for part in seen if part.kind == "result"):
             call = calls[place] if place < len(calls) else None
             yield ChatMessageTool(
@@ -157,7 +157,7 @@ def _conversation(turns: Sequence[Turn]) -> Iterator[ChatMessage]:
         rest = [part for part in seen if part.kind != "result"]
         if rest or not seen:
             yield ChatMessageUser(content=[_content(part) for part in rest])
-        did = parts_said(turn.response)
+        did = response_parts(turn.response)
         calls = [
             ToolCall(f"call-{number}-{place}", _clean(part.name), json.loads(_clean(part.text)))
             for place, part in enumerate(part for part in did if part.kind == "call")

@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 
 from marl_gem.errors import RecordError
-from marl_gem.viewer.index import Entry
-from marl_gem.viewer.library import Library, Run
+from marl_gem.runs.index import Entry
+from marl_gem.runs.library import RunLibrary
+from marl_gem.runs.parts import pretty
+from marl_gem.runs.reader import RunReader
 from marl_gem.viewer.overview import overview
 from marl_gem.viewer.query import FILTERS, LINES, SORTS, Query, select
-from marl_gem.viewer.transcript import pretty, transcript
+from marl_gem.viewer.transcript import transcript
 
 Parameters = Mapping[str, list[str]]
 
@@ -32,7 +34,7 @@ class Api:
     Every method but `picture` takes the parameters of a URL and gives what goes to JSON.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: RunLibrary) -> None:
         self._library = library
         self._known: dict[Any, Any] = {}
         self.questions: dict[str, Callable[[Parameters], Any]] = {
@@ -142,14 +144,14 @@ class Api:
             raise RecordError(f"{run.name} has no picture {name!r}")
         return run.folder / name
 
-    def _run(self, parameters: Parameters) -> Run:
+    def _run(self, parameters: Parameters) -> RunReader:
         return self._library.open(_text(parameters, "run"))
 
-    def _entry(self, parameters: Parameters) -> tuple[Run, Entry]:
+    def _entry(self, parameters: Parameters) -> tuple[RunReader, Entry]:
         run = self._run(parameters)
         return run, run.find(_text(parameters, "key"))
 
-    def _select(self, run: Run, query: Query) -> list[Entry]:
+    def _select(self, run: RunReader, query: Query) -> list[Entry]:
         run.entries()
         found: list[Entry] = self._remember((query, run.name, run.stamp), partial(select, run, query))
         return found

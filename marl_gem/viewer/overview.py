@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from marl_gem.viewer.index import Entry
+from marl_gem.runs.index import Entry
 
 
 class Seat(msgspec.Struct):

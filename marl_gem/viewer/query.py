@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.index import Entry, Summary, without_surrogates
+from marl_gem.runs.reader import RunReader
 from marl_gem.types import EpisodeError
-from marl_gem.viewer.index import Entry, Summary, without_surrogates
-from marl_gem.viewer.library import Run
 
 Filter = Callable[[Summary, Collection[str]], bool]
 
@@ -68,7 +68,7 @@ class Query(msgspec.Struct, frozen=True):
             raise RecordError(f"episodes cannot be sorted by {self.sort!r}; choose from {', '.join(SORTS)}")
 
 
-def select(run: Run, query: Query) -> list[Entry]:
+def select(run: RunReader, query: Query) -> list[Entry]:
     """The entries of a run that a query asks for.
 
     Raises:
@@ -140,7 +140,7 @@ class _Texts(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Texts).decode
 
 
-def _holding(run: Run, entries: list[Entry], text: str) -> list[Entry]:
+def _holding(run: RunReader, entries: list[Entry], text: str) -> list[Entry]:
     """The entries whose texts hold this one."""
     words = "".join(c if c.isascii() and c.isalnum() else " " for c in text).lower().split()
     probe, wanted = max(words, key=len, default="").encode(), text.lower()

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from marl_gem.errors import MarlGemError, RecordError
+from marl_gem.runs.library import RunLibrary
 from marl_gem.viewer.api import Api
-from marl_gem.viewer.library import Library
 
 FIRST_PORT = 7475
 PORTS = 100
@@ -76,7 +76,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = sys.platform != "win32"  # there it would share a port that is taken
 
-    def __init__(self, library: Library, port: int | None = None) -> None:
+    def __init__(self, library: RunLibrary, port: int | None = None) -> None:
         self.api = Api(library)
         self.page = {file.name: file.read_bytes() for file in (files("marl_gem.viewer") / "page").iterdir()}
         candidates = range(FIRST_PORT, FIRST_PORT + PORTS) if port is None else [port]

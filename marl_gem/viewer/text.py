@@ -16,11 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.index import Entry, Summary
+from marl_gem.runs.library import RunLibrary
+from marl_gem.runs.parts import Part
+from marl_gem.runs.reader import RunReader
 from marl_gem.types import Episode
-from marl_gem.viewer.index import Entry, Summary
-from marl_gem.viewer.library import Library, Run
 from marl_gem.viewer.overview import Overview, overview
-from marl_gem.viewer.transcript import Final, Part, Shown, Told, transcript
+from marl_gem.viewer.transcript import ShownEnd, ShownRole, ShownTurn, transcript
 
 COLOURS = ("blue", "dark_orange3", "dark_cyan", "magenta", "yellow4", "medium_purple3", "red3", "steel_blue")
 
@@ -35,7 +37,7 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
 
 
-def show_runs(out: Console, library: Library) -> None:
+def show_runs(out: Console, library: RunLibrary) -> None:
     """All runs, the newest first."""
     rows = []
     for run in library.runs().values():
@@ -47,7 +49,7 @@ def show_runs(out: Console, library: Library) -> None:
     _table(out, ["run", "scenario", "episodes", "errors", "owed", "broken", "won"], rows)
 
 
-def show_episodes(out: Console, run: Run, entries: Sequence[Entry], most: int | None = None) -> None:
+def show_episodes(out: Console, run: RunReader, entries: Sequence[Entry], most: int | None = None) -> None:
     """Some episodes of a run, after a few lines about the whole.
 
     Args:
@@ -66,7 +68,7 @@ def show_episodes(out: Console, run: Run, entries: Sequence[Entry], most: int | 
         out.print(f"[dim]{hidden} more; -n 0 lists all[/]")
 
 
-def show_transcript(out: Console, run: Run, entry: Entry, agent: str = "") -> None:
+def show_transcript(out: Console, run: RunReader, entry: Entry, agent: str = "") -> None:
     """One episode, as the whole table sees it or as one agent does.
 
     What agents were told before their first turns, which may be pages, is told in a few lines to the whole table.
@@ -84,15 +86,15 @@ def show_transcript(out: Console, run: Run, entry: Entry, agent: str = "") -> No
     shown = transcript(episode, agent)
     for line in _facts(entry, episode, styles):
         _print(out, line)
-    for told in shown.told:
-        _show_told(out, told, styles.get(told.agent, "bold"), in_full=bool(agent))
+    for role in shown.roles:
+        _show_role(out, role, styles.get(role.agent, "bold"), in_full=bool(agent))
     for turn in shown.turns:
         _show_turn(out, turn, styles[turn.agent])
-    for final in shown.finals:
-        _show_final(out, final, styles.get(final.agent, "bold"))
+    for end in shown.ends:
+        _show_end(out, end, styles.get(end.agent, "bold"))
 
 
-def _heading(run: Run, told: Overview) -> str:
+def _heading(run: RunReader, told: Overview) -> str:
     seats = [
         f"{escape(visible(seat.agent))} ({escape(visible(', '.join(seat.models)))}) won "
         f"[bold]{_percent(seat.won, seat.won + seat.drew + seat.lost)}[/], mean return {seat.mean_return:+.3g}"
@@ -154,26 +156,26 @@ def _facts(entry: Entry, episode: Episode, styles: dict[str, str]) -> Iterator[T
         yield Text(visible(f"{where}: {episode.error.message}"), "red")
 
 
-def _show_told(out: Console, told: Told, style: str, *, in_full: bool) -> None:
-    _rule(out, Text.assemble((visible(told.agent), style), " was told before its first turn"))
-    for part in told.parts if in_full else _in_short(told):
+def _show_role(out: Console, role: ShownRole, style: str, *, in_full: bool) -> None:
+    _rule(out, Text.assemble((visible(role.agent), style), "'s role"))
+    for part in role.parts if in_full else _shortened(role):
         _print(out, _part(part, "dim"), indent=4)
 
 
-def _in_short(told: Told) -> Iterator[Part]:
+def _shortened(role: ShownRole) -> Iterator[Part]:
     """The beginning of the instructions, the names of the tools, and how to see the rest."""
-    instructions = "\n".join(part.text for part in told.parts if part.kind == "text")
-    tools = [part.name for part in told.parts if part.kind == "tool"]
+    instructions = "\n".join(part.text for part in role.parts if part.kind == "text")
+    tools = [part.name for part in role.parts if part.kind == "tool"]
     line = " ".join(instructions.split())
     if line:
         yield Part("text", line if len(line) <= SHORT else f"{line[:SHORT]}... ({len(instructions):,} characters)")
     if tools:
         yield Part("text", f"tools: {', '.join(tools)}")
     if tools or len(line) > SHORT:
-        yield Part("text", f"(all of it: --agent {told.agent})")
+        yield Part("text", f"(all of it: --agent {role.agent})")
 
 
-def _show_turn(out: Console, turn: Shown, style: str) -> None:
+def _show_turn(out: Console, turn: ShownTurn, style: str) -> None:
     reward = f"  {turn.reward:+g}" if turn.reward else ""
     title = Text.assemble(
         f"{turn.number} ", (visible(turn.agent), style), (reward, "green" if turn.reward > 0 else "red")
@@ -182,18 +184,18 @@ def _show_turn(out: Console, turn: Shown, style: str) -> None:
     _rule(out, title)
     if turn.illegal:
         _print(out, Text(visible(f"illegal: {turn.illegal}"), "yellow"))
-    for part in turn.saw:
+    for part in turn.observation:
         _print(out, _part(part, "dim"), indent=4)
-    for part in turn.did:
+    for part in turn.response:
         _print(out, _part(part, ""))
 
 
-def _show_final(out: Console, final: Final, style: str) -> None:
-    _rule(out, Text.assemble((visible(final.agent), style), " at its end"))
-    for part in final.saw:
+def _show_end(out: Console, end: ShownEnd, style: str) -> None:
+    _rule(out, Text.assemble((visible(end.agent), style), " at the end"))
+    for part in end.observation:
         _print(out, _part(part, "dim"), indent=4)
-    if final.info:
-        _print(out, Text(visible(final.info), "dim"), indent=4)
+    if end.info:
+        _print(out, Text(visible(end.info), "dim"), indent=4)
 
 
 def _part(part: Part, style: str) -> Text:

@@ -1,36 +1,37 @@
-"""Every episode on disk, for those who write the loop themselves. (`marl_gem.rollout` gives episodes anyway.)"""
+"""Record episodes to a file from a loop of your own. (`marl_gem.rollout` returns episodes by itself.)"""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.episode_builder import EpisodeBuilder
-from marl_gem.errors import EpisodeOver, InvalidAction, RecordError
+from marl_gem.errors import EpisodeOver, InvalidAction, JournalError, RecordError
+from marl_gem.runs.folder import EPISODES
+from marl_gem.runs.journal import Journal
 from marl_gem.types import EpisodeError, Response, to_json
 from marl_gem.wrappers.base import Wrapper
 
 
 class RecordEpisodes(Wrapper):
-    """Appends each episode to a file, one `Episode` as JSON a line; `marl_gem.types.from_json` reads a line.
+    """Append each episode to a file, one `Episode` as JSON a line; `marl_gem.types.from_json` reads a line.
 
-    An episode is written when it ends, and is on the disk when `step` returns. One that `reset` or `close`
-    breaks off is written as "truncated" if anybody has acted, one that failed as "error". What stands in the
-    file stays there. Several recorders may write to one file. A fork records nothing: it tries something out.
+    An episode is written when it ends, and is on disk when `step` returns. An episode that `reset` or `close`
+    interrupts is written with the ending "truncated" if any agent has acted, one that failed with "error". Lines that
+    are in the file already are kept. Several recorders may write to one file. A fork records nothing.
 
-    Roles, observations, rewards and infos are recorded as they are where the wrapper stands. Actions are recorded as
-    they were given here. `Episode.id` is the seed and the number of the episode, counted from 0.
+    Roles, observations, rewards and infos are recorded as this wrapper sees them, actions as they were passed to it.
+    `Episode.id` is the seed and the number of the episode, counted from 0.
 
     Args:
+        env: what to record.
         path: a file whose name ends in `.jsonl`, or a folder, in which it is `episodes.jsonl`. Folders are made.
 
     Raises:
-        RecordError: the file cannot be written to. Later also, at an episode's end: an info or a tool's schema is
-            no plain data.
+        RecordError: the file cannot be written. At the end of an episode also: an info or a tool's schema is not
+            plain data.
     """
 
     settles = frozenset({"observations", "actions", "rewards", "ending"})
@@ -38,18 +39,17 @@ class RecordEpisodes(Wrapper):
     def __init__(self, env: MultiAgentEnv, path: str | Path) -> None:
         super().__init__(env)
         given = Path(path)
-        self._path: Path | None = given if given.suffix == ".jsonl" else given / "episodes.jsonl"
-        _prepare(self._path)
+        self._journal: Journal | None = _open(given if given.suffix == ".jsonl" else given / EPISODES)
         self._count = 0
-        self._open: EpisodeBuilder | None = None
+        self._builder: EpisodeBuilder | None = None
         self._observations: Observations = {}
         self._episode_fields: dict[str, Any] = {}
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
-        returns = self.returns if self._open else {}
+        returns = self.returns if self._builder else {}
         observations, infos = super().reset(seed=seed, options=options)
         self._finish(returns)
-        self._open = EpisodeBuilder()
+        self._builder = EpisodeBuilder()
         self._observations = observations
         self._episode_fields = {
             "id": f"{self.seed}-{self._count}",
@@ -61,11 +61,11 @@ class RecordEpisodes(Wrapper):
         return observations, infos
 
     def step(self, actions: Mapping[str, str]) -> Step:
-        episode = self._open
+        episode = self._builder
         try:
             if episode:
-                self.check_actions(actions)  # what is refused seats nobody
-                self._seat(episode)
+                self.check_actions(actions)  # before any role is recorded
+                self._record_roles(episode)
             step = super().step(actions)
         except (InvalidAction, EpisodeOver):
             raise  # nothing has changed
@@ -84,18 +84,18 @@ class RecordEpisodes(Wrapper):
         return step
 
     def fork(self) -> Self:
-        twin = super().fork()
-        twin._path = twin._open = None
-        return twin
+        copy = super().fork()
+        copy._journal = copy._builder = None
+        return copy
 
     def close(self) -> None:
         try:
-            self._finish(self.returns if self._open else {})
+            self._finish(self.returns if self._builder else {})
         finally:
             super().close()
 
-    def _seat(self, episode: EpisodeBuilder) -> None:
-        """Note what those are told who act for the first time."""
+    def _record_roles(self, episode: EpisodeBuilder) -> None:
+        """Record the roles of agents that act for the first time."""
         try:
             for agent in self.acting:
                 if agent not in episode.roles:
@@ -104,48 +104,28 @@ class RecordEpisodes(Wrapper):
             self._fault("role", error)
 
     def _finish(self, returns: Mapping[str, float], over: bool = False) -> None:
-        episode, self._open = self._open, None
-        if episode and episode.turns and self._path:
-            _append(self._path, to_json(episode.episode(returns=returns, cut_short=not over, **self._episode_fields)))
+        episode, self._builder = self._builder, None
+        if not (episode and episode.turns and self._journal):
+            return
+        line = to_json(episode.episode(returns=returns, cut_short=not over, **self._episode_fields))
+        try:
+            self._journal.append(f"{line}\n".encode())
+        except JournalError as error:
+            raise _unwritable(self._journal.path, error) from error
 
 
 def _responses(actions: Mapping[str, str]) -> dict[str, Response]:
     return {agent: Response(text) for agent, text in actions.items()}
 
 
-def _append(path: Path, line: str) -> None:
-    """Add a line, all of it on the disk when this returns."""
-    try:
-        with path.open("ab") as file:
-            _lock(file)
-            file.write(f"{line}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _prepare(path: Path) -> None:
-    """Make the file where there is none; a line that was cut off earlier stays one of its own."""
+def _open(path: Path) -> Journal:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            _lock(file)  # another recorder may be in the middle of a line
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
-    except OSError as error:
+        return Journal(path, shared=True)
+    except (OSError, JournalError) as error:
         raise _unwritable(path, error) from error
 
 
-def _lock(file: BinaryIO) -> None:
-    """Keep other recorders from the file until it is closed, where the system can."""
-    with contextlib.suppress(ImportError):
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def _unwritable(path: Path, error: OSError) -> RecordError:
-    return RecordError(f"episodes cannot be written to {path}: {error}. Give RecordEpisodes another path")
+def _unwritable(path: Path, error: Exception) -> RecordError:
+    cause = error.__cause__ if isinstance(error, JournalError) else error
+    return RecordError(f"episodes cannot be written to {path}: {cause}. Give RecordEpisodes another path")

@@ -16,7 +16,7 @@ HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 LAYERS = [
     {"errors", "types", "seeding", "overrides"},
     {"selectors", "views", "tools"},
-    {"llm"},
+    {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},
     {"analysis", "wrappers", "convert", "vector"},

@@ -24,9 +24,10 @@ from marl_gem.export.chat import IMAGE, rows, write_chat
 from marl_gem.export.inspect_log import write_inspect
 from marl_gem.policies import RandomPolicy
 from marl_gem.rollout import Job, collect
+from marl_gem.runs.library import RunLibrary
+from marl_gem.runs.reader import RunReader
 from marl_gem.tools.calls import write_call
 from marl_gem.types import Episode, EpisodeError, Response, Role, ToolSpec, Turn, to_json
-from marl_gem.viewer.library import Library, Run
 
 needs_datasets = pytest.mark.skipif(
     not importlib.util.find_spec("datasets"), reason="the package datasets is not installed"
@@ -56,10 +57,10 @@ def episode(*turns: Turn, **changes: Any) -> Episode:
     return Episode(**(fields | changes))
 
 
-def run_of(folder: Path, *episodes: Episode) -> Run:
+def run_of(folder: Path, *episodes: Episode) -> RunReader:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "episodes.jsonl").write_text("".join(f"{to_json(one)}\n" for one in episodes))
-    library = Library(folder)
+    library = RunLibrary(folder)
     return library.open(next(iter(library.runs())))
 
 

@@ -1,31 +1,30 @@
-"""The journal: what is counted is on disk, whatever happens to the process, the disk or the folder."""
+"""The journal: a line that counts is on disk, whatever happens to the process, the disk or the folder."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
+import threading
 from pathlib import Path
 
 import pytest
 
 from marl_gem.errors import JournalError
-from marl_gem.evaluation.journal import Journal, locked, write_whole
+from marl_gem.runs.journal import Journal, read_rows
 from marl_gem.types import Episode, Response, Turn, to_json
 
 
-def episode(name: str, said: str = "go on") -> Episode:
-    return Episode(name, "test:Test-v0", 7, (Turn("a", "Well?", Response(said), 1.0),), {"a": 1.0}, "terminated")
+def episode(name: str, text: str = "go on") -> Episode:
+    return Episode(name, "test:Test-v0", 7, (Turn("a", "Well?", Response(text), 1.0),), {"a": 1.0}, "terminated")
 
 
-def line(name: str, said: str = "go on") -> bytes:
-    return to_json(episode(name, said)).encode() + b"\n"
+def line(name: str, text: str = "go on") -> bytes:
+    return to_json(episode(name, text)).encode() + b"\n"
 
 
 def names(path: Path) -> list[str]:
-    return [one.id for _, one in Journal(path).read()]
+    return [episode.id for _, episode in Journal(path).episodes()]
 
 
 @pytest.fixture
@@ -33,19 +32,23 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "episodes.jsonl"
 
 
-class TestWhatIsWritten:
-    def test_is_read_back_equal_with_the_numbers_of_its_lines(self, path: Path) -> None:
+class TestAppend:
+    def test_episodes_are_read_back_equal_with_their_line_numbers(self, path: Path) -> None:
         journal = Journal(path)
-        journal.append(line("0") + line("1", "ünï\ud800\0\n"))
+        strange = "ünï\ud800\0\n"
+        journal.append(line("0") + line("1", strange))
         journal.append(line("2"))
-        assert list(Journal(path).read()) == [(1, episode("0")), (2, episode("1", "ünï\ud800\0\n")), (3, episode("2"))]
+        assert list(Journal(path).episodes()) == [(1, episode("0")), (2, episode("1", strange)), (3, episode("2"))]
+        assert list(Journal(path).lines()) == [(1, line("0")), (2, line("1", strange)), (3, line("2"))]
 
-    def test_goes_on_where_it_ended(self, path: Path) -> None:
+    def test_a_file_that_is_opened_again_grows_at_its_end(self, path: Path) -> None:
         Journal(path).append(line("0"))
         Journal(path).append(line("1"))
         assert names(path) == ["0", "1"]
 
-    def test_is_flushed_to_disk_before_append_returns(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_lines_are_flushed_to_disk_before_append_returns(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         journal = Journal(path)
         sizes = []
         monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
@@ -54,14 +57,14 @@ class TestWhatIsWritten:
 
 
 class TestATornLastLine:
-    @pytest.mark.parametrize("said", ["go on", "long " * 20_000])
-    def test_is_dropped_wherever_it_was_torn(self, path: Path, said: str) -> None:
-        whole, last = line("0") + line("1"), line("2", said)
+    @pytest.mark.parametrize("text", ["go on", "long " * 20_000])
+    def test_is_dropped_wherever_it_was_torn(self, path: Path, text: str) -> None:
+        complete, last = line("0") + line("1"), line("2", text)
         cuts = range(len(last)) if len(last) < 1000 else (1, 100, 65_535, 65_536, 65_537, len(last) - 1)
         for cut in cuts:
-            path.write_bytes(whole + last[:cut])
+            path.write_bytes(complete + last[:cut])
             journal = Journal(path)
-            assert path.read_bytes() == whole
+            assert path.read_bytes() == complete
             journal.append(last)
             assert names(path) == ["0", "1", "2"]
 
@@ -73,54 +76,46 @@ class TestATornLastLine:
         path.write_bytes(line("0") + bytes(5000))
         assert names(path) == ["0"]
 
+    def test_is_kept_in_a_shared_file_as_a_line_by_itself(self, path: Path) -> None:
+        path.write_bytes(line("0") + line("1")[:-5])
+        Journal(path, shared=True).append(line("2"))
+        assert path.read_bytes() == line("0") + line("1")[:-5] + b"\n" + line("2")
+
 
 @pytest.mark.parametrize("damage", [b"{}", b"not json", b"\xff\xfe", b"", line("1")[:-20], b"[" * 100_000])
-def test_a_damaged_line_in_the_middle_is_told_by_its_number(path: Path, damage: bytes) -> None:
+def test_an_error_names_the_number_of_a_damaged_line(path: Path, damage: bytes) -> None:
     path.write_bytes(line("0") + damage + b"\n" + line("2"))
     with pytest.raises(JournalError, match=r"episodes.jsonl, line 2, is damaged"):
         names(path)
 
 
-class TestTheLock:
-    def test_a_second_holder_is_refused_and_told_who_has_it(self, tmp_path: Path) -> None:
-        with locked(tmp_path / "run"):
-            with (
-                pytest.raises(JournalError, match=rf"process {os.getpid()} is working on .*run"),
-                locked(tmp_path / "run"),
-            ):
-                pass
-            with locked(tmp_path / "other"):
-                pass
-        with locked(tmp_path / "run"):
-            pass
+class TestKeep:
+    def test_removes_all_lines_after_the_first_so_many(self, path: Path) -> None:
+        journal = Journal(path)
+        journal.append(line("0") + line("1") + line("2"))
+        journal.keep(2)
+        assert path.read_bytes() == line("0") + line("1")
+        journal.append(line("3"))
+        assert names(path) == ["0", "1", "3"]
 
-    def test_goes_with_the_process_that_held_it(self, tmp_path: Path) -> None:
-        code = (
-            "import sys, time; from pathlib import Path; from marl_gem.evaluation.journal import locked\n"
-            f"with locked(Path({str(tmp_path)!r})): print('held', flush=True); time.sleep(60)"
-        )
-        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as holder:
-            assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-            with pytest.raises(JournalError, match=f"process {holder.pid} is working"), locked(tmp_path):
-                pass
-            holder.kill()
-        with locked(tmp_path):
-            pass
+    def test_of_more_lines_than_there_are_changes_nothing(self, path: Path) -> None:
+        journal = Journal(path)
+        journal.append(line("0"))
+        journal.keep(5)
+        assert names(path) == ["0"]
+
+
+class TestRows:
+    def test_are_read_up_to_the_first_that_was_cut_off(self, tmp_path: Path) -> None:
+        (tmp_path / "metrics.jsonl").write_text('{"update": 1}\n{"update": 2}\n{"upd')
+        assert read_rows(tmp_path / "metrics.jsonl") == [{"update": 1}, {"update": 2}]
+
+    def test_of_a_file_that_is_not_there_are_none(self, tmp_path: Path) -> None:
+        assert read_rows(tmp_path / "metrics.jsonl") == []
 
 
 class TestADiskThatFails:
-    @pytest.fixture
-    def disk(self, tmp_path: Path) -> Iterator[Path]:
-        """A disk of 64 KiB."""
-        disk = tmp_path / "disk"
-        disk.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], capture_output=True)
-        if mounted.returncode:
-            pytest.skip("making a small disk needs root")
-        yield disk
-        subprocess.run(["umount", "-l", disk], check=True)
-
-    def test_a_full_one_is_told_and_holds_whole_lines_alone(self, disk: Path) -> None:
+    def test_a_full_disk_is_an_error_and_leaves_complete_lines(self, disk: Path) -> None:
         journal = Journal(disk / "episodes.jsonl")
         written = 0
         with pytest.raises(JournalError, match=r"cannot write to .*episodes.jsonl: No space left"):
@@ -131,35 +126,29 @@ class TestADiskThatFails:
         journal.append(line(str(written)))
         assert names(disk / "episodes.jsonl") == [str(number) for number in range(written + 1)]
 
-    def test_a_full_one_leaves_the_file_before_a_rewrite_as_it_was(self, disk: Path) -> None:
-        write_whole(disk / "report.md", "first")
-        with pytest.raises(JournalError, match="No space left"):
-            write_whole(disk / "report.md", "x" * 100_000)
-        assert (disk / "report.md").read_text() == "first" and len(list(disk.iterdir())) == 1
-
-    def test_one_that_can_only_be_read_is_told(self, disk: Path) -> None:
+    def test_a_disk_that_can_only_be_read_is_an_error(self, disk: Path) -> None:
         journal = Journal(disk / "episodes.jsonl")
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        for attempt in (
-            lambda: journal.append(line("0")),
-            lambda: Journal(disk / "episodes.jsonl"),
-            lambda: write_whole(disk / "report.md", "text"),
-            lambda: locked(disk).__enter__(),
-            lambda: locked(disk / "run").__enter__(),
-        ):
+        for attempt in (lambda: journal.append(line("0")), lambda: Journal(disk / "episodes.jsonl")):
             with pytest.raises(JournalError, match=r"cannot write to .*: Read-only file system"):
                 attempt()
 
 
-class TestAFolderThatGoes:
-    def test_is_told_not_written_into_the_void(self, tmp_path: Path) -> None:
-        journal = Journal(tmp_path / "episodes.jsonl")
+class TestAFileThatIsRemoved:
+    def test_is_an_error(self, path: Path) -> None:
+        journal = Journal(path)
         journal.append(line("0"))
-        (tmp_path / "episodes.jsonl").unlink()
+        path.unlink()
         with pytest.raises(JournalError, match="No such file"):
             journal.append(line("1"))
 
-    def test_another_file_in_its_place_is_not_touched(self, tmp_path: Path) -> None:
+    def test_is_made_again_where_it_is_shared(self, path: Path) -> None:
+        journal = Journal(path, shared=True)
+        path.unlink()
+        journal.append(line("1"))
+        assert names(path) == ["1"]
+
+    def test_another_file_of_its_name_is_not_touched(self, tmp_path: Path) -> None:
         (tmp_path / "a").mkdir()
         journal = Journal(tmp_path / "a" / "episodes.jsonl")
         shutil.move(tmp_path / "a", tmp_path / "b")
@@ -170,7 +159,15 @@ class TestAFolderThatGoes:
         assert names(tmp_path / "a" / "episodes.jsonl") == ["another's"]
 
 
-def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("")
-    with pytest.raises(JournalError, match=r"cannot write to .*run: File exists"), locked(tmp_path / "run"):
-        pass
+def test_several_writers_of_a_shared_file_never_mix_their_lines(path: Path) -> None:
+    def work(writer: int) -> None:
+        journal = Journal(path, shared=True)
+        for number in range(10):
+            journal.append(line(f"{writer}-{number}", "x" * 20_000))
+
+    threads = [threading.Thread(target=work, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(names(path)) == sorted(f"{writer}-{number}" for writer in range(4) for number in range(10))

@@ -32,15 +32,17 @@ from marl_gem.cli.view import view
 from marl_gem.errors import MarlGemError, RecordError
 from marl_gem.policies import Policy, RandomPolicy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
+from marl_gem.runs.index import EpisodeIndex
+from marl_gem.runs.library import OPEN_RUNS, RunLibrary
+from marl_gem.runs.parts import response_parts
+from marl_gem.runs.reader import RunReader
 from marl_gem.tools.calls import write_call
 from marl_gem.types import Episode, EpisodeError, Response, Role, ToolSpec, Turn, to_json
-from marl_gem.viewer.index import EpisodeFile
-from marl_gem.viewer.library import OPEN_RUNS, Library, Run
 from marl_gem.viewer.overview import overview
 from marl_gem.viewer.query import Query, select
 from marl_gem.viewer.server import FIRST_PORT, Server
 from marl_gem.viewer.text import show_episodes, show_runs, show_transcript, visible
-from marl_gem.viewer.transcript import parts_said, transcript
+from marl_gem.viewer.transcript import transcript
 
 # Runs to look at
 
@@ -137,12 +139,12 @@ def games(scenario: str, count: int, policy: Policy = RandomPolicy()) -> list[Ep
         return thread.submit(collect, lambda: marl_gem.make(scenario), jobs).result()
 
 
-def opened(path: Path) -> Run:
-    library = Library(path)
+def opened(path: Path) -> RunReader:
+    library = RunLibrary(path)
     return library.open(next(iter(library.runs())))
 
 
-def keys(run: Run, **query: Any) -> list[str]:
+def keys(run: RunReader, **query: Any) -> list[str]:
     return [entry.key for entry in select(run, Query(**query))]
 
 
@@ -208,7 +210,7 @@ def test_new_episodes_are_seen_and_a_torn_line_is_told_at_every_byte(tmp_path: P
 
 def test_a_file_that_was_cut_and_written_on_is_read_anew(tmp_path: Path) -> None:
     path = write_run(tmp_path, [episode(number) for number in range(5)]) / "episodes.jsonl"
-    file = EpisodeFile(path)
+    file = EpisodeIndex(path)
     file.refresh()
     others = [episode(0), *(episode(number, scenario="test:Other-v0") for number in range(10, 17))]
     path.write_text("".join(f"{to_json(one)}\n" for one in others))
@@ -389,9 +391,9 @@ def test_runs_are_found_in_folders_and_named_by_their_place(tmp_path: Path) -> N
     (tmp_path / "only errors").mkdir()
     (tmp_path / "only errors" / "errors.jsonl").write_text(to_json(failed()) + "\n")
     os.utime(tmp_path / "b" / "episodes.jsonl", (2e9, 2e9))
-    assert next(iter(Library(tmp_path).runs())) == "b", "the newest comes first"
-    assert set(Library(tmp_path).runs()) == {"a/cell 1", "b", "only errors"}
-    assert list(Library(tmp_path / "b").runs()) == ["b"]
+    assert next(iter(RunLibrary(tmp_path).runs())) == "b", "the newest comes first"
+    assert set(RunLibrary(tmp_path).runs()) == {"a/cell 1", "b", "only errors"}
+    assert list(RunLibrary(tmp_path / "b").runs()) == ["b"]
     assert [entry.key for entry in opened(tmp_path / "only errors").entries()] == ["e1"]
 
 
@@ -403,9 +405,9 @@ def test_a_jsonl_file_is_a_run_too(tmp_path: Path) -> None:
 
 def test_a_place_without_runs_is_told(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="does not exist"):
-        Library(tmp_path / "nowhere")
+        RunLibrary(tmp_path / "nowhere")
     with pytest.raises(RecordError, match=r"no run in .*: no episodes\.jsonl"):
-        Library(tmp_path)
+        RunLibrary(tmp_path)
     write_run(tmp_path / "run", [])
     assert opened(tmp_path).entries() == []
 
@@ -419,14 +421,14 @@ def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "runs" / "two").mkdir()
     (tmp_path / "runs" / "two" / "episodes.jsonl").symlink_to(secret / "episodes.jsonl")
     (inside / "secret.png").symlink_to(secret / "secret.png")
-    library = Library(tmp_path / "runs")
+    library = RunLibrary(tmp_path / "runs")
     assert list(library.runs()) == ["one"] and library.open("one").pictures == ["curve.png"]
 
 
 def test_many_runs_are_not_all_kept_in_memory(tmp_path: Path) -> None:
     for number in range(OPEN_RUNS + 3):
         write_run(tmp_path / f"run{number:02}", [episode(number)])
-    library = Library(tmp_path)
+    library = RunLibrary(tmp_path)
     runs = [library.open(name) for name in library.runs()]
     for run in runs:
         library.open(run.name).entries()
@@ -439,7 +441,7 @@ def test_many_runs_are_not_all_kept_in_memory(tmp_path: Path) -> None:
 
 def test_a_response_is_taken_apart_in_its_order() -> None:
     text = f"first\n{write_call('a', {'x': 1})}\nthen{write_call('b', {})}<tool_call>{{no</tool_call>last"
-    parts = parts_said(Response(text, reasoning="hm"))
+    parts = response_parts(Response(text, reasoning="hm"))
     assert [(part.kind, part.name) for part in parts[:4]] == [
         ("reasoning", ""),
         ("text", ""),
@@ -452,28 +454,28 @@ def test_a_response_is_taken_apart_in_its_order() -> None:
 
 
 def test_thoughts_in_the_text_are_thoughts_and_other_text_is_kept_to_the_letter() -> None:
-    assert [(p.kind, p.text) for p in parts_said(Response("<think>hm</think>\n\nyes"))] == [
+    assert [(p.kind, p.text) for p in response_parts(Response("<think>hm</think>\n\nyes"))] == [
         ("reasoning", "hm"),
         ("text", "yes"),
     ]
-    assert [(p.kind, p.text) for p in parts_said(Response("  a\n\n b \n"))] == [("text", "  a\n\n b \n")]
-    assert [p.text for p in parts_said(Response(""))] == [""]
+    assert [(p.kind, p.text) for p in response_parts(Response("  a\n\n b \n"))] == [("text", "  a\n\n b \n")]
+    assert [p.text for p in response_parts(Response(""))] == [""]
 
 
 def test_one_agents_view_shows_nothing_of_the_others() -> None:
     shown = transcript(episode(), "user")
-    assert [turn.number for turn in shown.turns] == [1] and shown.finals == []
+    assert [turn.number for turn in shown.turns] == [1] and shown.ends == []
     assert "cloudless" not in str(shown) and "look it up" not in str(shown)
     whole = transcript(episode())
     assert [turn.agent for turn in whole.turns] == ["user", "assistant", "assistant"]
     assert [turn.total for turn in whole.turns] == [0.0, 0.0, 1.0]
-    assert [(part.kind, part.name) for part in whole.turns[2].saw] == [("result", "weather")]
-    assert whole.finals[0].agent == "assistant" and whole.finals[0].saw[0].text == "Thank you, goodbye."
+    assert [(part.kind, part.name) for part in whole.turns[2].observation] == [("result", "weather")]
+    assert whole.ends[0].agent == "assistant" and whole.ends[0].observation[0].text == "Thank you, goodbye."
     assert whole.turns[1].notes == ["30 + 12 tokens", "1.50 s", "$0.0020", "asked 3 times"]
 
 
 def test_what_an_agent_was_told_is_shown_to_it_and_the_whole_table() -> None:
-    whole = transcript(told()).told
+    whole = transcript(told()).roles
     assert [(one.agent, [(part.kind, part.name) for part in one.parts]) for one in whole] == [
         ("user", [("text", "")]),
         ("assistant", [("text", ""), ("tool", "weather")]),
@@ -482,15 +484,17 @@ def test_what_an_agent_was_told_is_shown_to_it_and_the_whole_table() -> None:
     description, _, schema = whole[1].parts[1].text.partition("\n")
     assert description == "Tells the weather." and json.loads(schema) == WEATHER.parameters
     own = transcript(told(), "user")
-    assert [one.agent for one in own.told] == ["user"] and "forecaster" not in str(own)
-    assert transcript(episode()).told == transcript(episode(0, roles={"user": Role()})).told == []
+    assert [one.agent for one in own.roles] == ["user"] and "forecaster" not in str(own)
+    assert transcript(episode()).roles == transcript(episode(0, roles={"user": Role()})).roles == []
 
 
 def test_parts_that_nobody_knows_are_shown_as_they_are() -> None:
     odd = [{"type": "sound", "url": 3}, {"type": "text"}, {"type": "image", "url": None}, {}]
     shown = transcript(episode(0, turns=(Turn("a", odd, Response("?")),), final_infos={"a": {"final_observation": 7}}))
-    assert [part.kind for part in shown.turns[0].saw] == ["other"] * 4 and '"url": 3' in shown.turns[0].saw[0].text
-    assert shown.finals[0].saw[0].kind == "other"
+    assert [part.kind for part in shown.turns[0].observation] == ["other"] * 4 and '"url": 3' in shown.turns[
+        0
+    ].observation[0].text
+    assert shown.ends[0].observation[0].kind == "other"
 
 
 # The server
@@ -501,7 +505,7 @@ def serve() -> Iterator[Callable[[Path], Server]]:
     servers: list[Server] = []
 
     def start(path: Path) -> Server:
-        server = Server(Library(path), 0)
+        server = Server(RunLibrary(path), 0)
         threading.Thread(target=lambda: server.serve_forever(0.01), daemon=True).start()
         servers.append(server)
         return server
@@ -549,11 +553,11 @@ def test_the_api_tells_what_the_page_needs(tmp_path: Path, serve: Callable[[Path
 
 def test_the_api_tells_what_agents_were_told(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
     server = serve(write_run(tmp_path / "run", [told(), episode()]))
-    user, assistant = answer(server, "episode?run=run&key=1")["told"]
+    user, assistant = answer(server, "episode?run=run&key=1")["roles"]
     assert user == {"agent": "user", "parts": [{"kind": "text", "text": "You plan a walk."}]}
     assert [part["kind"] for part in assistant["parts"]] == ["text", "tool"]
     assert assistant["parts"][1]["name"] == "weather"
-    assert answer(server, "episode?run=run&key=2")["told"] == []
+    assert answer(server, "episode?run=run&key=2")["roles"] == []
 
 
 def test_twins_are_of_the_same_task(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
@@ -708,7 +712,7 @@ def test_many_ask_at_once(tmp_path: Path, serve: Callable[[Path], Server]) -> No
 
 
 def test_a_port_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = Library(write_run(tmp_path / "run", [episode()]))
+    library = RunLibrary(write_run(tmp_path / "run", [episode()]))
     first = Server(library, 0)
     port = first.server_address[1]
     with pytest.raises(MarlGemError, match=f"port {port} is taken"):
@@ -766,11 +770,11 @@ def test_a_transcript_on_a_pipe(tmp_path: Path) -> None:
 def test_on_a_pipe_a_role_is_told_in_short_or_to_its_agent_in_full(tmp_path: Path) -> None:
     folder = write_run(tmp_path, [told(0), episode(1)])
     _, whole = run_view(folder, "--text", "--episode", "1")
-    assert "--- user was told before its first turn\n    You plan a walk.\n\n" in whole
+    assert "--- user's role\n    You plan a walk.\n\n" in whole
     short = "You are a forecaster. Rule 1: be brief. Rule 2"
     assert f"    {short}" in whole and f"... ({len(POLICY):,} characters)\n" in whole and "Rule 39" not in whole
     assert "    tools: weather\n    (all of it: --agent assistant)\n" in whole and "Tells the weather" not in whole
-    assert whole.index("was told") < whole.index("--- 1 user")
+    assert whole.index("'s role") < whole.index("--- 1 user")
     _, own = run_view(folder, "--text", "--episode", "1", "--agent", "assistant")
     assert POLICY.replace("\n", "\n    ") in own and '"town": {' in own and "tool weather: Tells the weather." in own
     assert "plan a walk" not in own and "--agent" not in own
@@ -820,7 +824,7 @@ def test_nothing_in_a_run_can_steer_a_terminal(tmp_path: Path, terminal: bool) -
     hostile = episode(
         0, id=HOSTILE, turns=turns, models={HOSTILE: HOSTILE}, returns={HOSTILE: 1.0}, limit=HOSTILE, roles=roles
     )
-    library = Library(write_run(tmp_path / "\x1b[2Jrun", [hostile, episode(1, id="[bold]markup[/bold]")]))
+    library = RunLibrary(write_run(tmp_path / "\x1b[2Jrun", [hostile, episode(1, id="[bold]markup[/bold]")]))
     run = library.open(next(iter(library.runs())))
     with (tmp_path / "printed").open("w+", encoding="utf-8") as file:
         out = Console(file=file, force_terminal=terminal, color_system=None, width=100)
@@ -1043,23 +1047,23 @@ def test_what_agents_were_told_is_folded_until_it_is_asked_for(tmp_path: Path, s
     page = show(write_run(tmp_path / "run", [told(0), episode(1)]))
     tab = page.go("#/episode?run=run&key=1")
     tab.wait_for_selector(".turn >> nth=2")
-    beginning = tab.locator(".told")
-    assert beginning.count() == 2 and "was told" in beginning.nth(0).inner_text()
-    assert tab.locator(".turns > li").nth(0).get_attribute("class").startswith("told")
+    beginning = tab.locator("li.role")
+    assert beginning.count() == 2 and "role" in beginning.nth(0).inner_text()
+    assert tab.locator(".turns > li").nth(0).get_attribute("class").startswith("role")
     assert not tab.is_visible("text=Rule 39") and not tab.is_visible("text=Tells the weather.")
-    tab.click(".told >> nth=1 >> summary >> nth=0")
+    tab.click("li.role >> nth=1 >> summary >> nth=0")
     assert tab.is_visible("text=Rule 39: be brief.") and not tab.is_visible("text=as on maps")
-    tab.click(".told .fold.tool summary")
+    tab.click("li.role .fold.tool summary")
     assert tab.is_visible("text=as on maps")
     tab.click(".views button >> text=user")
     tab.wait_for_selector(".views button[aria-pressed=true] >> text=user")
-    assert tab.locator(".told").count() == 1 and "forecaster" not in tab.inner_text("main")
+    assert tab.locator("li.role").count() == 1 and "forecaster" not in tab.inner_text("main")
     page.press("e")
-    assert tab.is_visible(".told .text") and tab.inner_text(".told .text") == "You plan a walk."
+    assert tab.is_visible("li.role .text") and tab.inner_text("li.role .text") == "You plan a walk."
     tab = page.go("#/episode?run=run&key=2")
     tab.reload()
     tab.wait_for_selector(".turn >> nth=2")
-    assert tab.locator(".told").count() == 0
+    assert tab.locator("li.role").count() == 0
 
 
 def test_pictures_are_shown_if_they_hold_themselves(tmp_path: Path, show: Callable[..., Page]) -> None:
@@ -1230,7 +1234,7 @@ def test_a_narrow_window(tmp_path: Path, show: Callable[..., Page]) -> None:
 def test_the_page_says_so_when_the_viewer_is_gone(
     tmp_path: Path, browser: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = Server(Library(write_run(tmp_path / "run", [episode(n) for n in range(3)])), 0)
+    server = Server(RunLibrary(write_run(tmp_path / "run", [episode(n) for n in range(3)])), 0)
     threading.Thread(target=lambda: server.serve_forever(0.01), daemon=True).start()
     page = Page(browser, server)
     tab = page.go("#/run?run=run")

@@ -171,7 +171,7 @@ function chooser(sides, place, runs, here, signal) {
 /** The number of the first turn in which another acted, or did something else. */
 function firstDifference(a, b) {
   if (!a.turns || !b.turns) return 0;
-  const told = (turn) => turn && JSON.stringify([turn.agent, turn.did]);
+  const told = (turn) => turn && JSON.stringify([turn.agent, turn.response]);
   const length = Math.max(a.turns.length, b.turns.length);
   for (let place = 0; place < length; place++) if (told(a.turns[place]) !== told(b.turns[place])) return place + 1;
   return 0;

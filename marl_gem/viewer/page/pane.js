@@ -158,28 +158,28 @@ function views(agents, agent, chose) {
     );
   return h(
     "div",
-    { class: "views", role: "group", "aria-label": "Whose view" },
-    button("", "Whole table"),
+    { class: "views", role: "group", "aria-label": "View" },
+    button("", "All agents"),
     agents.map((name) => button(name, h("span", { class: "agent" }, name))),
   );
 }
 
 /** What agents were told before their first turns, folded: it may be pages. */
 function theBeginning(episode, agents, agent) {
-  return episode.told
-    .filter((told) => !agent || told.agent === agent)
-    .map((told) =>
+  return episode.roles
+    .filter((role) => !agent || role.agent === agent)
+    .map((role) =>
       h(
         "li",
-        { class: `told ${colour(agents, told.agent)}` },
+        { class: `role ${colour(agents, role.agent)}` },
         fold(
           "role",
           [
-            h("span", { class: "agent" }, told.agent),
-            h("span", { class: "muted" }, "was told"),
-            preview(told.parts.map((part) => part.name || part.text).join(", ")),
+            h("span", { class: "agent" }, role.agent),
+            h("span", { class: "muted" }, "role"),
+            preview(role.parts.map((part) => part.name || part.text).join(", ")),
           ],
-          content(told.parts, { brief: false }),
+          content(role.parts, { brief: false }),
         ),
       ),
     );
@@ -214,30 +214,30 @@ function turnCard(episode, turn, agents, { whole, parting, select, signal }) {
     ),
     turn.illegal &&
       h("p", { class: "illegal" }, badge("warn", "illegal"), " ", turn.illegal === "illegal" ? "" : turn.illegal),
-    h("section", { class: "saw", "aria-label": "What it saw" }, content(turn.saw, { brief: whole })),
-    h("section", { class: "did", "aria-label": "What it did" }, content(turn.did, {})),
+    h("section", { class: "observation", "aria-label": "Observation" }, content(turn.observation, { brief: whole })),
+    h("section", { class: "response", "aria-label": "Response" }, content(turn.response, {})),
     tokens,
     turn.info && h("details", { class: "info small" }, h("summary", {}, "info"), h("pre", {}, turn.info)),
   );
 }
 
 function theEnd(episode, agents, agent) {
-  const cards = episode.finals
-    .filter((final) => !agent || final.agent === agent)
-    .map((final) =>
+  const cards = episode.ends
+    .filter((end) => !agent || end.agent === agent)
+    .map((end) =>
       h(
         "li",
-        { class: `final ${colour(agents, final.agent)}` },
+        { class: `final ${colour(agents, end.agent)}` },
         h(
           "header",
           {},
-          h("span", { class: "agent" }, final.agent),
-          h("span", { class: "muted" }, "at its end"),
+          h("span", { class: "agent" }, end.agent),
+          h("span", { class: "muted" }, "at the end"),
           h("span", { class: "spring" }),
-          result(episode.returns[final.agent] ?? 0, episode.outcomes[final.agent]),
+          result(episode.returns[end.agent] ?? 0, episode.outcomes[end.agent]),
         ),
-        h("section", { class: "saw" }, content(final.saw, { brief: !agent })),
-        final.info && h("details", { class: "info small" }, h("summary", {}, "info"), h("pre", {}, final.info)),
+        h("section", { class: "observation" }, content(end.observation, { brief: !agent })),
+        end.info && h("details", { class: "info small" }, h("summary", {}, "info"), h("pre", {}, end.info)),
       ),
     );
   return episode.error ? [...cards, h("li", { class: "final" }, errorBox(episode.error))] : cards;

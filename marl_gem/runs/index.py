@@ -1,7 +1,7 @@
-"""Where the episodes of a file lie, and what a list shows of each: one pass, and no episode is kept.
+"""Where the episodes of a JSONL file lie, and a summary of each: one pass, and no episode is kept in memory.
 
-The file grows while a run is being played, may end in the middle of a line, and may hold lines that are no
-episodes at all. All of this is told in the entries; none of it is an error here.
+The file grows while a run is going on, may end in the middle of a line, and may hold lines that are no episodes. The
+entries say so; it is no error here.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Outcome: TypeAlias = Literal["won", "drew", "lost"]
 
 
 class Summary(msgspec.Struct, gc=False):
-    """What a list shows of an episode.
+    """An episode in a few fields.
 
-    `returns` and `models` hold a value for each agent, `successes` for each whom the scenario told; `illegal`
-    names those that made an illegal move. `tokens` is what all models read and wrote; `cost` is in US dollars,
-    without answers that came from a cache, None if the price of any other is unknown. `outcomes` is how each agent
-    fared; whoever knows the whole run fills it in.
+    `returns` and `models` hold a value for each agent, `successes` one for each agent whose final info has `success`;
+    `illegal` names the agents that made an illegal move. `tokens` counts what all models read and wrote; `cost` is in
+    US dollars, without responses from a cache, and None if the price of any other is unknown; `seconds` is the time
+    that the episode took. `outcomes` is filled in by `RunReader`, which knows the whole run.
     """
 
     id: str
@@ -51,8 +51,8 @@ class Summary(msgspec.Struct, gc=False):
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One line of a file.
 
-    `key` names it within its run: the line's number, after an "e" in the file of episodes that are owed.
-    `summary` is None for a line that is no episode; `broken` then says what is wrong with it.
+    `key` is its name within a run: the number of the line, with an "e" before it in the file of failed attempts.
+    `offset` and `size` are in bytes. `summary` is None if the line is no episode; `broken` then says why.
     """
 
     key: str
@@ -62,29 +62,29 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     broken: str = ""
 
 
-class EpisodeFile:
-    """The episodes of a JSONL file. `refresh` reads what is new, and everything if the file was written anew.
+class EpisodeIndex:
+    """The entries of a JSONL file. `refresh` reads what is new, or everything if the file was rewritten.
 
     Args:
         path: the file; one that does not exist has no entries.
-        prefix: what its keys begin with.
+        prefix: the beginning of its entries' keys.
     """
 
     def __init__(self, path: Path, prefix: str = "") -> None:
         self.path = path
         self.entries: list[Entry] = []
-        """Replaced, never changed, so that whoever holds it may go on reading."""
+        """Replaced, never changed, so that a reader of an older list is not disturbed."""
         self._prefix = prefix
         self._lock = threading.Lock()
         self.stamp: tuple[int, ...] = ()
-        """Tells one state of the file from another."""
-        self._whole = _Whole()
+        """Differs between two states of the file."""
+        self._read_to = _Position()
 
     def refresh(self) -> None:
-        """Look whether the file has changed, and read what is new.
+        """Read what has changed in the file.
 
         Raises:
-            RecordError: the file is there, but cannot be read.
+            RecordError: the file exists, but cannot be read.
         """
         with self._lock:
             try:
@@ -95,9 +95,9 @@ class EpisodeFile:
                         self._read(file)
                 self.stamp = stamp
             except FileNotFoundError:
-                self.entries, self.stamp, self._whole = [], (), _Whole()
+                self.entries, self.stamp, self._read_to = [], (), _Position()
             except OSError as error:
-                raise RecordError(f"{self.path} cannot be read: {error.strerror or error}") from error
+                raise _unreadable(self.path, error) from error
 
     def read(self, entry: Entry) -> bytes:
         """The bytes of an entry's line.
@@ -105,14 +105,9 @@ class EpisodeFile:
         Raises:
             RecordError: the file cannot be read any more.
         """
-        try:
-            with self.path.open("rb") as file:
-                file.seek(entry.offset)
-                return file.read(entry.size)
-        except OSError as error:
-            raise RecordError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        return next(line for _, line in self.lines([entry]))
 
-    def lines(self, entries: list[Entry]) -> Iterator[tuple[Entry, bytes]]:
+    def lines(self, entries: Sequence[Entry]) -> Iterator[tuple[Entry, bytes]]:
         """Entries with their lines, in the order given.
 
         Raises:
@@ -126,43 +121,44 @@ class EpisodeFile:
                     file.seek(entry.offset)
                     yield entry, file.read(entry.size)
         except OSError as error:
-            raise RecordError(f"{self.path} cannot be read: {error.strerror or error}") from error
+            raise _unreadable(self.path, error) from error
 
     def _read(self, file: BinaryIO) -> None:
-        whole = self._whole
-        if whole.end and not whole.ends_in(file):
-            whole = _Whole()  # the file was cut, or is another one
-        known, found = self.entries[: whole.entries], []
-        file.seek(whole.end)
-        offset, number = whole.end, whole.lines
+        position = self._read_to
+        if position.offset and not position.is_in(file):
+            position = _Position()  # the file was cut, or is another one
+        known, found = self.entries[: position.entries], list[Entry]()
+        file.seek(position.offset)
+        offset, number = position.offset, position.lines
         for line in file:
             number += 1
             if line.strip():
                 found.append(_entry(f"{self._prefix}{number}", offset, line))
             offset += len(line)
             if line.endswith(b"\n"):
-                whole = _Whole(offset, number, len(known) + len(found), line[-64:])
-        self.entries, self._whole = known + found, whole
+                position = _Position(offset, number, len(known) + len(found), line[-64:])
+        self.entries, self._read_to = known + found, position
 
 
-class _Whole(msgspec.Struct, frozen=True):
-    """How far a file has been read in whole lines: bytes, lines, entries, and the last bytes before the end."""
+class _Position(msgspec.Struct, frozen=True):
+    """How far a file has been read in complete lines: bytes, lines, entries, and the last bytes before `offset`."""
 
-    end: int = 0
+    offset: int = 0
     lines: int = 0
     entries: int = 0
-    seam: bytes = b""
+    last_bytes: bytes = b""
 
-    def ends_in(self, file: BinaryIO) -> bool:
-        file.seek(self.end - len(self.seam))
-        return file.read(len(self.seam)) == self.seam
+    def is_in(self, file: BinaryIO) -> bool:
+        """Whether the file still has these bytes before the offset."""
+        file.seek(self.offset - len(self.last_bytes))
+        return file.read(len(self.last_bytes)) == self.last_bytes
 
 
 def parse(line: bytes) -> Episode:
     """The episode in a line.
 
     Raises:
-        RecordError: there is none; the message says why.
+        RecordError: the line is no episode; the message says why.
     """
     try:
         return from_json(line.decode("utf-8"), Episode)
@@ -171,37 +167,37 @@ def parse(line: bytes) -> Episode:
 
 
 def without_surrogates(line: bytes) -> bytes:
-    """The same JSON with question marks for lone surrogates.
+    """The same JSON with question marks for lone surrogates, which msgspec's decoder refuses.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
     """
     return json.dumps(read_json(line.decode("utf-8")), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def outcomes(episode: Summary, competitive: bool) -> dict[str, Outcome]:
-    """How each agent fared; nobody in an episode that an error broke off.
+    """The outcome of each agent; none in an episode that ended with an error.
 
-    As `marl_gem.evaluation` counts success: where the scenario told an agent of its own, that counts. Otherwise,
-    in a competitive scenario, whoever has the highest return won, or drew if others have it too; in any other an
+    As `marl_gem.evaluation` counts success: if the scenario reports `success` for an agent, that counts. Otherwise,
+    in a competitive scenario, the agent with the highest return won, or drew if others have it too; in any other an
     agent won if its return is above 0.
     """
     if episode.error:
         return {}
     best = max(episode.returns.values(), default=0.0)
-    shared = sum(value == best for value in episode.returns.values()) > 1
+    is_shared = sum(value == best for value in episode.returns.values()) > 1
 
-    def fared(agent: str, value: float) -> Outcome:
+    def outcome(agent: str, value: float) -> Outcome:
         if agent in episode.successes:
             return "won" if episode.successes[agent] else "lost"
         if competitive:
-            return "lost" if value < best else "drew" if shared else "won"
+            return "lost" if value < best else "drew" if is_shared else "won"
         return "won" if value > 0 else "lost"
 
-    return {agent: fared(agent, value) for agent, value in episode.returns.items()}
+    return {agent: outcome(agent, value) for agent, value in episode.returns.items()}
 
 
-# The few fields that a summary needs: the decoder passes over all others, which makes it ten times as fast.
+# The few fields that a summary needs: the decoder skips all others, which makes it ten times as fast.
 
 
 class _Info(msgspec.Struct, gc=False):
@@ -217,7 +213,7 @@ class _Response(msgspec.Struct, gc=False):
 
     @property
     def paid(self) -> float | None:
-        """Nothing if it is a script's or a cache's; None if a model's price is unknown."""
+        """US dollars: 0 for a script's or a cache's, None if a model's price is unknown."""
         by_model = self.usage or self.seconds or len(self.token_ids) > 2
         return 0.0 if self.cached or not by_model else self.cost
 
@@ -263,7 +259,7 @@ def _entry(key: str, offset: int, line: bytes) -> Entry:
 def _summary(line: bytes) -> Summary:
     try:
         episode = _decode(line)
-    except msgspec.DecodeError:  # it may still hold lone surrogates, which msgspec does not read
+    except msgspec.DecodeError:  # it may still hold lone surrogates
         episode = _decode(without_surrogates(line))
     cost = _sum([turn.response.paid for turn in episode.turns])
     if not all(map(isfinite, [*episode.returns.values(), episode.seconds, cost or 0.0])):
@@ -289,3 +285,7 @@ def _summary(line: bytes) -> Summary:
 
 def _sum(costs: Sequence[float | None]) -> float | None:
     return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+
+def _unreadable(path: Path, error: OSError) -> RecordError:
+    return RecordError(f"{path} cannot be read: {error.strerror or error}")

@@ -1,0 +1,22 @@
+"""A run on disk: what training, evaluation, recording, export and the viewer share.
+
+    files          a file or folder that is written completely or not at all
+    lock           one process at a time works on a run
+    journal        a JSONL file that only grows, durable line by line
+    folder         the names of a run's files, its configuration, a name for a new run
+    configuration  flatten a configuration, and compare two of them
+    index          where the episodes of a JSONL file lie, with a summary of each
+    parts          an observation or a response, split into text, reasoning, tool calls, results and images
+    reader         one run: configuration, report, metrics, episodes
+    library        all runs below a folder
+
+A run's folder:
+
+    .lock            locked by the process that works on the run; released when that process ends, however it ends
+    config.json      the configuration
+    episodes.jsonl   finished episodes, one `Episode` as JSON a line
+    errors.jsonl     evaluation: attempts that failed because of infrastructure; their episodes are pending
+    metrics.jsonl    training: one row an update and a measurement
+    report.json      the results
+    checkpoints/     training: what is needed to go on
+"""

@@ -1,0 +1,111 @@
+"""Files and folders that are written completely or not at all.
+
+A draft is written beside the target, flushed to disk and renamed. A reader sees the old content or the new one. A
+draft of a killed process stays as a hidden file, and nothing reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from marl_gem.errors import JournalError
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file of a run; it is on disk when this returns. Text becomes UTF-8, lone surrogates as `\\udXXX`.
+
+    Raises:
+        JournalError: it cannot be written; what was there before is unchanged.
+    """
+    with explained(path, "write to"), replacing(path) as draft:
+        draft.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write plain data as indented JSON, see `write_file`."""
+    write_file(path, json.dumps(value, indent=2) + "\n")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the path of a draft to write. If the block succeeds, the draft replaces `path`; otherwise it is removed.
+
+    The draft has the suffix of `path`, for writers that look at it.
+
+    Raises:
+        OSError: it cannot be written; what was there before is unchanged.
+    """
+    draft = _draft_of(path)
+    try:
+        yield draft
+        flush(draft)
+        draft.replace(path)
+        flush(path.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Give an empty folder to fill. If the block succeeds, it replaces the folder `path`; otherwise it is removed.
+
+    Raises:
+        OSError: it cannot be written; what was there before is unchanged.
+    """
+    draft, old = _draft_of(path), path.with_name(f".{path.name}.{os.getpid()}.old")
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+        for inner in (*draft.rglob("*"), draft):
+            if not inner.is_symlink():
+                flush(inner)
+        if path.exists():
+            path.rename(old)
+        try:
+            draft.rename(path)
+        except OSError:
+            if old.exists():
+                old.rename(path)
+            raise
+        flush(path.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on disk.
+
+    Raises:
+        OSError: the disk failed, or there is no such path.
+    """
+    if os.name == "nt" and path.is_dir():
+        return  # Windows cannot open folders
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def explained(path: Path, action: str) -> Iterator[None]:
+    """Turn an OSError into a JournalError with advice. `action` is what failed: "write to", "read"."""
+    try:
+        yield
+    except OSError as error:
+        raise JournalError(
+            f"cannot {action} {path}: {error.strerror or error}. What was written before is safe; fix this, then "
+            "continue the run with --resume"
+        ) from error
+
+
+def _draft_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.draft{path.suffix}")

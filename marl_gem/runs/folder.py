@@ -1,0 +1,68 @@
+"""A run's folder: the names of its files, its configuration, and the name of a new one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from marl_gem.errors import ConfigError, JournalError
+from marl_gem.runs.files import explained, write_file
+
+CONFIG, REPORT = "config.json", "report.json"
+EPISODES, ERRORS, METRICS = "episodes.jsonl", "errors.jsonl", "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
+
+
+def fresh_folder(parent: Path, stem: str) -> Path:
+    """The first of `parent/stem-1`, `parent/stem-2`, ... that is not there. Nothing is made."""
+    number = 1
+    while (folder := parent / f"{stem}-{number}").exists():
+        number += 1
+    return folder
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder is not there, or holds nothing but hidden files such as its lock.
+
+    Raises:
+        JournalError: it cannot be read.
+    """
+    with explained(folder, "read"):
+        return not folder.exists() or all(file.name.startswith(".") for file in folder.iterdir())
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a run, as plain data.
+
+    Raises:
+        ConfigError: the folder holds no config.json, or a damaged one.
+        JournalError: it cannot be read.
+    """
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{folder} is no run: it holds no {CONFIG}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise JournalError(f"cannot read {path}: {error.strerror or error}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} is damaged: it holds no JSON object")
+    return config
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write config.json into a folder, which is made if it is not there. An equal file is not touched.
+
+    Raises:
+        JournalError: it cannot be written.
+    """
+    path, content = folder / CONFIG, json.dumps(config, indent=2).encode() + b"\n"
+    with explained(folder, "write to"):
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.read_bytes() == content:
+            return
+    write_file(path, content)

@@ -1,0 +1,144 @@
+"""JSONL files that only grow, durable line by line.
+
+A line counts when its newline is on disk. When a file is opened again, the rest of a line that a killed process left
+at the end is dropped. So a run can be killed at any moment: what was counted is there, and what was not is done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from marl_gem.errors import JournalError, RecordError
+from marl_gem.runs.files import explained, flush
+from marl_gem.runs.lock import lock_file
+from marl_gem.types import Episode, from_json
+
+
+class Journal:
+    """A JSONL file that is read once and then appended to.
+
+    Args:
+        path: the file; it is made if it is not there.
+        shared: several writers may append to the file, also from other processes. A last line without its newline is
+            ended, not dropped, because the file may be somebody else's; a file that was removed is made again. By
+            default there is one writer, which has locked the run.
+
+    Raises:
+        JournalError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, *, shared: bool = False) -> None:
+        self.path = path
+        self._shared = shared
+        with explained(path, "write to"), self._opened(os.O_RDWR | os.O_CREAT) as descriptor:
+            size = os.fstat(descriptor).st_size
+            end = _end_of_last_line(descriptor, size)
+            if end < size:
+                if shared:
+                    os.lseek(descriptor, 0, os.SEEK_END)
+                    os.write(descriptor, b"\n")
+                else:
+                    os.ftruncate(descriptor, end)
+                os.fsync(descriptor)
+            self._file = _identity(descriptor)
+            flush(path.parent)
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Every line with its number, from 1.
+
+        Raises:
+            JournalError: the file cannot be read.
+        """
+        with explained(self.path, "read"), self.path.open("rb") as file:
+            yield from enumerate(file, 1)
+
+    def episodes(self) -> Iterator[tuple[int, Episode]]:
+        """Every line as an episode, with its number, from 1.
+
+        Raises:
+            JournalError: the file cannot be read, or a line is damaged; the message gives its number.
+        """
+        for number, line in self.lines():
+            try:
+                yield number, from_json(line.decode(), Episode)
+            except (RecordError, UnicodeDecodeError) as error:
+                raise JournalError(
+                    f"{self.path}, line {number}, is damaged ({error}). Remove the line and resume: its episode will "
+                    "be played again"
+                ) from error
+
+    def append(self, lines: bytes) -> None:
+        """Add complete lines, and return when they are on disk. All of them are added, or none.
+
+        Raises:
+            JournalError: the disk is full, or the file was removed or replaced; what was there before is unchanged.
+        """
+        flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if self._shared else 0)
+        # The file is opened each time, so that one that was removed is noticed.
+        with explained(self.path, "write to"), self._opened(flags) as descriptor:
+            if not self._shared and _identity(descriptor) != self._file:
+                raise OSError("somebody has put another file in its place")
+            size = os.fstat(descriptor).st_size
+            try:
+                rest = memoryview(lines)
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
+                os.fsync(descriptor)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, size)
+                raise
+
+    def keep(self, count: int) -> None:
+        """Remove all lines after the first `count`.
+
+        Raises:
+            JournalError: the file cannot be written.
+        """
+        with explained(self.path, "write to"), self.path.open("r+b") as file:
+            end = sum(len(file.readline()) for _ in range(count))
+            file.truncate(end)
+            os.fsync(file.fileno())
+
+    @contextlib.contextmanager
+    def _opened(self, flags: int) -> Iterator[int]:
+        descriptor = os.open(self.path, flags | getattr(os, "O_BINARY", 0), 0o644)
+        try:
+            if self._shared:
+                with contextlib.suppress(ImportError):  # without locks, one writer at a time is up to the user
+                    lock_file(descriptor, wait=True)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file of JSON objects, up to the first that was cut off; none if there is no file."""
+    rows: list[dict[str, Any]] = []
+    with contextlib.suppress(FileNotFoundError, ValueError), path.open("rb") as file:
+        for line in file:
+            rows.append(json.loads(line))
+    return rows
+
+
+def _end_of_last_line(descriptor: int, size: int, chunk: int = 1 << 16) -> int:
+    """The offset after the last newline."""
+    end = size
+    while end:
+        start = max(0, end - chunk)
+        os.lseek(descriptor, start, os.SEEK_SET)
+        newline = os.read(descriptor, end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino

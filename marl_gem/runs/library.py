@@ -1,0 +1,86 @@
+"""All runs below a folder.
+
+A run is a folder with `episodes.jsonl`: an evaluation, one of its matches, or a training run. A single JSONL file of
+episodes is a run, too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from marl_gem.errors import RecordError
+from marl_gem.runs.folder import CHECKPOINTS, EPISODES, ERRORS
+from marl_gem.runs.reader import RunReader, is_inside
+
+DEPTH = 4
+"""How many levels of folders are searched for runs."""
+
+OPEN_RUNS = 16
+"""The entries of so many runs are kept in memory; those of others are read again when they are needed."""
+
+
+class RunLibrary:
+    """All runs below a folder, or the run at the path itself. Safe to use from many threads.
+
+    Args:
+        path: a run's folder, a folder of such folders, or a JSONL file of episodes.
+
+    Raises:
+        RecordError: there is no such path, or no run below it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.root = path.resolve()
+        if not self.root.exists():
+            raise RecordError(f"{path} does not exist; give a run's folder, or a folder of runs")
+        self._lock = threading.Lock()
+        self._runs: dict[str, RunReader] = {}
+        self._open: OrderedDict[str, RunReader] = OrderedDict()
+        if not self.runs():
+            raise RecordError(
+                f"there is no run in {path}: no {EPISODES} in it, nor {DEPTH} folders deep. "
+                "`marl-gem eval ... --out DIR` makes one, and so does `marl-gem train`"
+            )
+
+    def runs(self) -> dict[str, RunReader]:
+        """The runs that are there now, by name; the newest come first."""
+        with self._lock:
+            paths = {_name(self.root, path): path for path in _find(self.root)}
+            self._runs = {name: self._runs.get(name) or RunReader(path, name) for name, path in paths.items()}
+            runs = sorted(self._runs.values(), key=lambda run: (-run.changed, run.name))
+        return {run.name: run for run in runs}
+
+    def open(self, name: str) -> RunReader:
+        """The run with this name.
+
+        Raises:
+            RecordError: there is none.
+        """
+        with self._lock:
+            if not (run := self._runs.get(name)):
+                raise RecordError(f"there is no run {name!r} in {self.root}")
+            self._open[name] = run
+            self._open.move_to_end(name)
+            if len(self._open) > OPEN_RUNS:
+                self._open.popitem(last=False)[1].close()
+        return run
+
+
+def _find(root: Path) -> Iterator[Path]:
+    if root.is_file():
+        yield root
+        return
+    for name, folders, files in os.walk(root):
+        folder = Path(name)
+        if any(file in files and is_inside(folder / file, root) for file in (EPISODES, ERRORS)):
+            yield folder
+        at_the_bottom = len(folder.relative_to(root).parts) >= DEPTH
+        folders[:] = [] if at_the_bottom else sorted(sub for sub in folders if sub[0] != "." and sub != CHECKPOINTS)
+
+
+def _name(root: Path, path: Path) -> str:
+    return root.name or "run" if path == root else path.relative_to(root).as_posix()

@@ -1,0 +1,158 @@
+"""One run as it is on disk: configuration, report, metrics and episodes. Reading it changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from marl_gem.errors import RecordError
+from marl_gem.runs.folder import CONFIG, EPISODES, ERRORS, METRICS, REPORT
+from marl_gem.runs.index import Entry, EpisodeIndex, Summary, outcomes, parse
+from marl_gem.runs.journal import read_rows
+from marl_gem.types import Episode
+
+
+class RunReader:
+    """A run's folder, or a JSONL file of episodes.
+
+    `files` are the index of the finished episodes and, in a folder, that of attempts that failed because of
+    infrastructure. A file that does not exist has no episodes.
+
+    Args:
+        path: the folder or file.
+        name: what to call the run; by default the path's name.
+    """
+
+    def __init__(self, path: Path, name: str = "") -> None:
+        self.name = name or path.name
+        self.path = path
+        self.folder = path if path.is_dir() else path.parent
+        self._is_folder = path.is_dir()
+        self.close()
+
+    def close(self) -> None:
+        """Forget the entries, to free memory. They are read again when they are needed."""
+        self._outcomes_of: object = None
+        if self._is_folder:
+            self.files = [EpisodeIndex(self.path / EPISODES), EpisodeIndex(self.path / ERRORS, "e")]
+        else:
+            self.files = [EpisodeIndex(self.path)]
+
+    def entries(self) -> list[Entry]:
+        """All entries as the files are now; failed attempts come last.
+
+        Raises:
+            RecordError: a file cannot be read.
+        """
+        for file in self.files:
+            file.refresh()
+        entries = [entry for file in self.files for entry in file.entries]
+        if self._outcomes_of != self.stamp:
+            episodes = [entry.summary for entry in entries if entry.summary]
+            competitive = self._is_competitive(episodes)
+            for episode in episodes:
+                episode.outcomes = outcomes(episode, competitive)
+            self._outcomes_of = self.stamp
+        return entries
+
+    @property
+    def stamp(self) -> tuple[tuple[int, ...], ...]:
+        """Differs between two states of the files, as of the last time that the entries were read."""
+        return tuple(file.stamp for file in self.files)
+
+    def file_of(self, entry: Entry) -> EpisodeIndex:
+        """The file that an entry of this run lies in."""
+        return self.files[-1 if entry.key.startswith("e") else 0]
+
+    def find(self, name: str) -> Entry:
+        """The entry with this key or, if there is none, the first with this episode id.
+
+        Raises:
+            RecordError: there is neither.
+        """
+        entries = self.entries()
+        for entry in entries:
+            if entry.key == name:
+                return entry
+        for entry in entries:
+            if entry.summary and entry.summary.id == name:
+                return entry
+        raise RecordError(
+            f"{self.name} has no episode {name!r}; it has {len(entries)}, named 1, 2, ... or by their ids"
+        )
+
+    def read(self, entry: Entry) -> Episode:
+        """The complete episode.
+
+        Raises:
+            RecordError: the line holds none.
+        """
+        return parse(self.file_of(entry).read(entry))
+
+    def episodes(self) -> Iterator[tuple[Entry, Episode]]:
+        """All finished episodes, in the order of the file; lines that are no episodes are left out.
+
+        Raises:
+            RecordError: the file cannot be read.
+        """
+        self.files[0].refresh()
+        for entry, line in self.files[0].lines([entry for entry in self.files[0].entries if entry.summary]):
+            with contextlib.suppress(RecordError):
+                yield entry, parse(line)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration; empty if there is none that can be read."""
+        return self._json(CONFIG)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report; empty if there is none that can be read."""
+        return self._json(REPORT)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of a training run's metrics.jsonl, up to the first that was cut off."""
+        return read_rows(self.folder / METRICS) if self._is_folder else []
+
+    @property
+    def pictures(self) -> list[str]:
+        """The names of the PNG files beside the episodes."""
+        return sorted(file.name for file in self.folder.glob("*.png") if is_inside(file, self.folder))
+
+    @property
+    def size(self) -> int:
+        """The bytes of its episodes."""
+        return sum(file.path.stat().st_size for file in self.files if file.path.exists())
+
+    @property
+    def changed(self) -> float:
+        """When an episode was written last, in seconds since 1970; 0 without any."""
+        return max((file.path.stat().st_mtime for file in self.files if file.path.exists()), default=0.0)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that belong to the run, which no export may replace."""
+        return [*(file.path for file in self.files), *(self.folder / name for name in (CONFIG, REPORT, METRICS))]
+
+    def _is_competitive(self, episodes: list[Summary]) -> bool:
+        """Whether what one agent wins the others lose: as the report says or, without one, judged by the returns."""
+        if measure := self.report.get("measure"):
+            return bool(measure == "win rate")
+        all_returns = [episode.returns.values() for episode in episodes if not episode.error]
+        return all(len(returns) > 1 and abs(sum(returns)) < 1e-9 for returns in all_returns)
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads((self.folder / name).read_text("utf-8")) if self._is_folder else {}
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def is_inside(file: Path, folder: Path) -> bool:
+    """Whether `file` is a file that, after all links, lies below `folder`."""
+    return file.is_file() and file.resolve().is_relative_to(folder.resolve())
