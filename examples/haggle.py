@@ -49,14 +49,13 @@ class Haggle(MultiAgentEnv):
     def observe(self, agent: str) -> str:
         return self.heard[agent]
 
-    def _process_actions(self, actions: dict[str, str]) -> None:
-        ((agent, text),) = actions.items()
-        self.heard[OTHER[agent]] = f"The {agent} says: {text}"
-        if "[deal]" in text and self.price is not None:
+    def _process_action(self, agent: str, action: str) -> None:
+        self.heard[OTHER[agent]] = f"The {agent} says: {action}"
+        if "[deal]" in action and self.price is not None:
             self.rewards = {"seller": self.price - self.worth["seller"], "buyer": self.worth["buyer"] - self.price}
             self.infos = {other: {"price": self.price} for other in self.agents}
             self.terminations = dict.fromkeys(self.agents, True)
-        elif offer := PRICE.search(text):
+        elif offer := PRICE.search(action):
             self.price = int(offer[1])
 
 

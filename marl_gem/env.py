@@ -15,7 +15,7 @@ import contextlib
 import copy
 import numbers
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from math import isfinite
 from typing import Any, NoReturn, Self, TypeAlias
 
@@ -103,9 +103,27 @@ class MultiAgentEnv:
         """What is new to `agent` since it last acted. Pure: it changes nothing and draws nothing."""
         raise NotImplementedError(f"{type(self).__name__} must define observe(agent)")
 
+    def _process_action(self, agent: str, action: str) -> None:
+        """Apply the action of one agent: all that a turn-based scenario defines.
+
+        Sets rewards, terminations, truncations and infos and returns nothing, as `_process_actions` does.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define _process_action(agent, action) or _process_actions(actions)"
+        )
+
     def _process_actions(self, actions: dict[str, str]) -> None:
-        """Apply one action per acting agent. Must never raise on what an action says."""
-        raise NotImplementedError(f"{type(self).__name__} must define _process_actions(actions)")
+        """Apply one action per acting agent; a scenario whose agents act at the same time defines this.
+
+        By default `_process_action` is called for each acting agent, in the order of `acting`. It sets
+        `self.rewards`, `self.terminations`, `self.truncations` and `self.infos` and returns nothing; it must never
+        raise on what an action says.
+        """
+        for agent in self.acting:
+            returned: object = self._process_action(agent, actions[agent])  # type: ignore[func-returns-value]
+            if returned is not None:
+                return returned  # type: ignore[return-value]  # `step` refuses it
+        return None
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         """Prepare a new episode; `self.rng` is seeded and `self.agents` set already."""
@@ -185,9 +203,11 @@ class MultiAgentEnv:
         self.selector.reseed(seed)
         self.selector.reset(self.agents)
         try:
-            self._reset(options or {})
+            returned: object = self._reset(options or {})  # type: ignore[func-returns-value]
         except Exception as error:
             self._fault("_reset", error)
+        if returned is not None:
+            self._refuse_returned("_reset", returned, "Set state that observe(agent) reads, and self.infos")
         if any(self.terminations.values()) or any(self.truncations.values()):
             raise ScenarioFault(f"{self.scenario}: _reset ends an agent's part; nobody leaves before the first turn")
         self.infos = {agent: self.infos.get(agent, {}) for agent in self.agents}
@@ -221,9 +241,16 @@ class MultiAgentEnv:
         self._state = "not reset after a failure"
         self.steps += 1
         try:
-            self._process_actions(dict(actions))
+            returned: object = self._process_actions(dict(actions))  # type: ignore[func-returns-value]
         except Exception as error:
             self._fault("_process_actions", error)
+        if returned is not None:
+            by_agent = type(self)._process_actions is MultiAgentEnv._process_actions
+            self._refuse_returned(
+                "_process_action" if by_agent else "_process_actions",
+                returned,
+                "Set self.rewards, self.terminations, self.truncations and self.infos",
+            )
         self._credit(alive)
         self._retire(alive)
         if self.agents:
@@ -408,6 +435,16 @@ class MultiAgentEnv:
                 f"it must name one or more of {list(self.agents)}, each once"
             )
         return acting
+
+    def _refuse_returned(self, method: str, returned: object, instead: str) -> NoReturn:
+        """A method that sets attributes returned something as well, which nobody would read."""
+        if isinstance(returned, Coroutine):
+            returned.close()
+            instead = "It must not be a coroutine function"
+        raise ScenarioFault(
+            f"{self.scenario}: {method} returned a {type(returned).__name__}, which is not used. {instead}; "
+            "return nothing. Observations come from observe(agent)"
+        )
 
     def _fault(self, where: str, error: Exception) -> NoReturn:
         """The scenario's code raised: make it a fault that says where and how to see it again."""

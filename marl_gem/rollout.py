@@ -361,6 +361,7 @@ class _Record(EpisodeBuilder):
             limit=self.limit,
             repeat=job.repeat,
             options=dict(job.options),
+            zero_sum=self._env.metadata.zero_sum,
         )
 
     def _usage(self) -> dict[str, int]:

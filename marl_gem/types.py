@@ -3,6 +3,7 @@
     Role          what a seat is told before its first turn: instructions and tools
       ToolSpec    one tool a seat may call, with its JSON schema
     Observation   what is new to an agent since it last acted: text or content parts
+    InfoKeys      the keys of an agent's info that have a fixed meaning
     Message       one line of the chat that a model is shown
     ToolCall      a call of a tool, as it stands in a response's text
     Response      what an agent answered: the action as text, with its tokens if a model made it
@@ -51,6 +52,50 @@ class Message(TypedDict):
     token_ids: NotRequired[tuple[int, ...]]
     reasoning: NotRequired[str]
     name: NotRequired[str]
+
+
+class InfoKeys(TypedDict, total=False):
+    """The keys of an agent's info, `infos[agent]`, that have a fixed meaning; every one may be missing.
+
+    A scenario may add keys of its own, with values that are plain data (text, finite numbers, booleans, None, lists,
+    and dicts with text keys). `marl_gem.testing.check_infos` compares what a scenario writes with these types.
+    """
+
+    # The text of every legal action, in the info of an agent that acts next. Written by the env, from the scenario's
+    # `legal_actions(agent)`. Read by RandomPolicy, scripted policies, the adapters to other libraries and training.
+    legal_actions: list[str]
+
+    # What was wrong with the agent's last action; missing if nothing was. Written by the scenario, in the step of the
+    # action. Read by evaluation, training metrics and the viewer, which count the actions that have it.
+    illegal: str
+
+    # What the agent would have observed next, in the info with which it terminates or is truncated. Written by the
+    # env. Read by loops, the adapters to other libraries and the viewer.
+    final_observation: Observation
+
+    # Whether the agent solved its task, in its last info. Written by scenarios whose returns do not say it. Read by
+    # evaluation, training and the viewer, before anything else.
+    success: bool
+
+    # Why the agent did not solve its task, in a word or two; empty if it did. Written by the scenario in the agent's
+    # last info. Read by evaluation, which counts episodes by it.
+    failure: str
+
+    # Why the agent terminated, as a sentence for people. Written by the scenario in the agent's last info. Read by
+    # `marl-gem play`.
+    reason: str
+
+    # The number of the task this episode is about, from 0 to `env.tasks - 1`. Written by scenarios with several tasks,
+    # in the infos of `reset`. Read by scripted policies; a language model is never shown it.
+    task: int
+
+    # The action that a parser found in the agent's response, None if it found none. Written by
+    # `wrappers.ParseAction`, in the step of the response.
+    parsed: str | None
+
+    # The agent's return, and the number of steps and of its own turns: {"return": float, "steps": int, "turns": int}.
+    # Written by `wrappers.EpisodeStatistics`, in the agent's last info.
+    episode: dict[str, float]
 
 
 Ending: TypeAlias = Literal["terminated", "truncated", "error"]
@@ -168,6 +213,9 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     apart episodes that played the same seed again; `options` is what `reset` was given. `cost` is in US
     dollars, None if the price of any model's answer is unknown, or no model answered.
 
+    `zero_sum` is what the scenario's `Metadata` declared: True for a contest, which agents win or lose, None if it
+    declared nothing, or in a record of an older version.
+
     `roles` holds what the env told each agent before its first turn, for all that were asked to act. (A policy may
     tell its model more; that stands in the tokens alone.) Records of older versions have none.
     """
@@ -188,6 +236,7 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     roles: dict[str, Role] = {}
     final_infos: dict[str, dict[str, Any]] = {}
     seconds: float = 0.0
+    zero_sum: bool | None = None
 
     def turns_of(self, agent: str) -> list[Turn]:
         """The turns of one agent, in order."""

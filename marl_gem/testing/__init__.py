@@ -12,6 +12,7 @@ record of one episode as text, kept with the tests: `replay` plays it again and 
 from marl_gem.testing.actions import check_hostile_actions, check_wrong_actions
 from marl_gem.testing.answers import (
     check_dicts,
+    check_infos,
     check_lasting,
     check_legal_actions,
     check_metadata,
@@ -47,6 +48,7 @@ __all__ = [
     "check_env",
     "check_forking",
     "check_hostile_actions",
+    "check_infos",
     "check_isolation",
     "check_lasting",
     "check_legal_actions",

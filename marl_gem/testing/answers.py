@@ -31,7 +31,7 @@ from marl_gem.testing.play import (
     short,
     where,
 )
-from marl_gem.types import Episode, Metadata, Observation, Response, Role, ToolSpec, Turn, from_json, to_json
+from marl_gem.types import Episode, InfoKeys, Metadata, Observation, Response, Role, ToolSpec, Turn, from_json, to_json
 
 # The five dicts
 
@@ -77,6 +77,19 @@ def _check_end(env: MultiAgentEnv, now: Moment, agent: str) -> None:
         raise now.broken(f"{agent!r} has {'' if any(flags) else 'not '}ended, but is {'not ' if gone else ''}alive")
     if gone != ("final_observation" in info):
         raise now.broken(f"the info of {agent!r}, who has {'' if gone else 'not '}ended, is {short(info)}")
+
+
+def check_infos(make: Make, plan: Plan = THOROUGH) -> None:
+    """What the scenario writes into infos has the types that `marl_gem.types.InfoKeys` declares."""
+    written_by_the_env = ("legal_actions", "final_observation")  # other checks look at these
+    for _, now in episodes(make, plan):
+        for agent, info in now.infos.items():
+            try:
+                msgspec.convert({key: info[key] for key in info if key not in written_by_the_env}, InfoKeys)
+            except msgspec.ValidationError as error:
+                raise now.broken(
+                    f"the info of {agent!r} is {short(info)}: {error}. marl_gem.types.InfoKeys declares the types"
+                ) from error
 
 
 # What is shown

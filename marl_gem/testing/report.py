@@ -12,6 +12,7 @@ from marl_gem.errors import ConfigError, PromiseBroken
 from marl_gem.testing.actions import check_hostile_actions, check_wrong_actions
 from marl_gem.testing.answers import (
     check_dicts,
+    check_infos,
     check_lasting,
     check_legal_actions,
     check_metadata,
@@ -42,6 +43,7 @@ CHECKS: dict[str, Check] = {
         check_plays,
         check_seeding,
         check_dicts,
+        check_infos,
         check_observations,
         check_lasting,
         check_roles,

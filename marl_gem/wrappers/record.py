@@ -56,6 +56,7 @@ class RecordEpisodes(Wrapper):
             "scenario": self.scenario,
             "seed": self.seed,
             "options": dict(options or {}),
+            "zero_sum": self.metadata.zero_sum,
         }
         self._count += 1
         return observations, infos

@@ -81,13 +81,12 @@ class KuhnPoker(MultiAgentEnv):
     def legal_actions(self, agent: str) -> list[str]:
         return [f"[{move}]" for move in moves(self.history)]
 
-    def _process_actions(self, actions: dict[str, str]) -> None:
-        ((agent, text),) = actions.items()
+    def _process_action(self, agent: str, action: str) -> None:
         other = PLAYERS[1 - PLAYERS.index(agent)]
-        match = _MOVE_IN_TEXT.search(text)
+        match = _MOVE_IN_TEXT.search(action)
         move = match[1].lower() if match else None
         if move not in moves(self.history):
-            self.infos[agent]["illegal"] = f"{text[:80]!r} holds none of {self.legal_actions(agent)}"
+            self.infos[agent]["illegal"] = f"{action[:80]!r} holds none of {self.legal_actions(agent)}"
             self._end({agent: -1.0, other: 1.0})  # whoever is to move has put in the ante alone
             return
         self.history += (move,)

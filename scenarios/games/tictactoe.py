@@ -59,12 +59,11 @@ class TicTacToe(MultiAgentEnv):
     def legal_actions(self, agent: str) -> list[str]:
         return list(self.open.values())
 
-    def _process_actions(self, actions: dict[str, str]) -> None:
-        ((agent, text),) = actions.items()
-        match = _MOVE_IN_TEXT.search(text)
+    def _process_action(self, agent: str, action: str) -> None:
+        match = _MOVE_IN_TEXT.search(action)
         square = match[1] if match else ""
         if square not in self.open:
-            self.infos[agent]["illegal"] = f"{text[:80]!r} holds none of {self.legal_actions(agent)}"
+            self.infos[agent]["illegal"] = f"{action[:80]!r} holds none of {self.legal_actions(agent)}"
             self._end(winner=OPPONENT[agent])
             return
         del self.open[square]

@@ -193,3 +193,8 @@ def test_what_is_no_json_is_not_read(constant: str) -> None:
         from_json(line, Turn)
     with pytest.raises(RecordError, match="nested too deeply"):
         from_json("[" * 100_000, Turn)
+
+
+def test_a_record_of_an_older_version_does_not_say_whether_it_was_a_contest() -> None:
+    line = '{"id":"1","scenario":"s","seed":1,"turns":[],"returns":{"a":1.0},"ending":"terminated"}'
+    assert from_json(line, Episode).zero_sum is None

@@ -16,6 +16,7 @@ import marl_gem
 from marl_gem import (
     DirectedSelector,
     Episode,
+    Metadata,
     MultiAgentEnv,
     ParallelSelector,
     Response,
@@ -199,6 +200,16 @@ def test_an_episode_in_full() -> None:
 def test_an_episode_keeps_what_its_agents_were_told() -> None:
     (episode,) = collect(Count, [Job(7, ones)])
     assert episode.roles == {"a": Role("You are a."), "b": Role("You are b.")}
+
+
+@pytest.mark.parametrize("declared", [True, False, None])
+def test_an_episode_says_whether_its_scenario_is_a_contest(declared: bool | None) -> None:
+    class Declares(Count):
+        metadata = Metadata(zero_sum=declared)
+
+    (episode,) = played(Declares, Job(0, ScriptedPolicy(lambda observation, info: "yes")))
+    assert episode.zero_sum is declared
+    assert from_json(to_json(episode), Episode) == episode
 
 
 def test_who_is_never_asked_was_told_nothing() -> None:

@@ -265,6 +265,22 @@ class Resurrects(Talk):
             self.selector.add("b")
 
 
+@breaks("infos", "Expected `bool`, got `str` - at `\\$.success`. marl_gem.types.InfoKeys declares the types")
+class SucceedsInText(Rolls):
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        super()._process_actions(actions)
+        if any(self.terminations.values()):
+            self.infos = {agent: {"success": "yes"} for agent in self.agents}
+
+
+@breaks("infos", "Expected `str`, got `bool` - at `\\$.illegal`")
+class MarksIllegalActionsWithAFlag(Rolls):
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        super()._process_actions(actions)
+        for agent, info in self.infos.items():
+            info["illegal"] = agent in actions and "[" not in actions[agent]
+
+
 @breaks("observations", "what 'a' is shown is a NoneType, neither text nor a list", "records")
 class ShowsNothing(Rolls):
     def observe(self, agent: str) -> Any:
@@ -573,7 +589,7 @@ class NeverEnds(Rolls):
             super()._process_actions(actions)
 
 
-@breaks("facts", "its metadata says that returns sum to zero, but they are {'a': 1.0, 'b': 1.0}")
+@breaks("metadata", "its metadata says that returns sum to zero, but they are {'a': 1.0, 'b': 1.0}")
 class RewardsBoth(Rolls):
     def _process_actions(self, actions: dict[str, str]) -> None:
         super()._process_actions(actions)
@@ -581,29 +597,29 @@ class RewardsBoth(Rolls):
             self.rewards = dict.fromkeys(self.agents, 1.0)
 
 
-@breaks("facts", "its metadata says that rewards are from -1.0 to 1.0, but 'a' got 2.0")
+@breaks("metadata", "its metadata says that rewards are from -1.0 to 1.0, but 'a' got 2.0")
 class RewardsTooMuch(Rolls):
     def _process_actions(self, actions: dict[str, str]) -> None:
         super()._process_actions(actions)
         self.rewards = {"a": 2.0, "b": -2.0}
 
 
-@breaks("facts", "its metadata says that one acts at a time, but acting are \\('a', 'b'\\)")
+@breaks("metadata", "its metadata says that one acts at a time, but acting are \\('a', 'b'\\)")
 class ActsTogether(Rolls):
     selector = ParallelSelector()
 
 
-@breaks("facts", "its metadata says that all act together, but acting are \\('a',\\)")
+@breaks("metadata", "its metadata says that all act together, but acting are \\('a',\\)")
 class ActsInTurn(Rolls):
     metadata = Metadata(turn_order="parallel")
 
 
-@breaks("facts", "joined, but its metadata does not say joins=True")
+@breaks("metadata", "joined, but its metadata does not say joins=True")
 class LetsPeopleIn(Club):
     metadata = Metadata()
 
 
-@breaks("facts", "game:KuhnPoker-v0 is registered for 2 to 2 agents, but has 1")
+@breaks("metadata", "game:KuhnPoker-v0 is registered for 2 to 2 agents, but has 1")
 class IsNotWhatIsRegistered(Desk):
     scenario = "game:KuhnPoker-v0"
 
@@ -702,15 +718,15 @@ def test_a_check_is_a_function_of_its_own() -> None:
 
 
 def test_the_report_reads_like_a_test_run() -> None:
-    report = check_env(lambda: RewardsBoth(), BRIEF, only=["plays", "rewards", "facts", "processes"])
+    report = check_env(lambda: RewardsBoth(), BRIEF, only=["plays", "rewards", "metadata", "processes"])
     lines = str(report).splitlines()
     assert lines[0] == "RewardsBoth"
     assert lines[1] == "ok       plays            Random play raises nothing."
-    assert lines[3].startswith("FAILED   facts            What Metadata and the registration declare is so.")
-    assert lines[4] == "         facts say that returns sum to zero, but they are {'a': 1.0, 'b': 1.0}"
+    assert lines[3].startswith("FAILED   metadata         What Metadata and the registration declare is so.")
+    assert lines[4] == "         its metadata says that returns sum to zero, but they are {'a': 1.0, 'b': 1.0}"
     assert lines[5].startswith("         seed 0, step 6, after the actions {'a': ")
     assert re.fullmatch(r"2 ok, 1 FAILED, 1 skipped in \d+\.\d s", lines[-1])
-    with pytest.raises(PromiseBroken, match="RewardsBoth breaks its promises\nFAILED   facts"):
+    with pytest.raises(PromiseBroken, match="RewardsBoth breaks its promises\nFAILED   metadata"):
         report.raise_if_failed()
     assert not report.ok
     Report("nothing", (Outcome("plays", "ok"),)).raise_if_failed()
@@ -759,7 +775,7 @@ def test_the_command_passes_and_fails(module: Any) -> None:
     passed = run("check", "game:KuhnPoker-v0", "--seed", "3")
     assert passed.exit_code == 0
     assert "ok       plays            Random play raises nothing." in passed.output
-    assert "19 ok in " in passed.output
+    assert "20 ok in " in passed.output
     failed = run("check", "scenarios_with_sets:Sets", "--only", "processes", "--only", "plays")
     assert failed.exit_code == 1
     assert "FAILED   processes" in failed.output

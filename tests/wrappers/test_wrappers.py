@@ -975,6 +975,16 @@ def test_what_is_recorded_is_what_a_rollout_gives(make: Callable[[], MultiAgentE
     assert all(from_json(to_json(episode), Episode) == episode for episode in found)
 
 
+def test_a_record_says_whether_the_scenario_is_a_contest(tmp_path: Path) -> None:
+    for make in (lambda: marl_gem.make("game:KuhnPoker-v0"), Inn):
+        env = RecordEpisodes(make(), tmp_path)
+        env.reset(seed=0)
+        while not env.done:
+            env.step(dict.fromkeys(env.acting, "leave"))
+    contest, inn = recorded(tmp_path / "episodes.jsonl")
+    assert contest.zero_sum is True and inn.zero_sum is None
+
+
 def test_one_that_is_broken_off_is_recorded_as_truncated(tmp_path: Path) -> None:
     env = RecordEpisodes(Inn(), tmp_path)
     for seed in range(2):
