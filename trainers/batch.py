@@ -1,8 +1,8 @@
 """The records of one update: turns in tokens, with their returns.
 
-    Transition    one turn of one agent, in tokens
-    Trajectory    the transitions of one agent in one episode, in order
-    Batch         all trajectories of an update, of every policy that learns
+Transition    one turn of one agent, in tokens
+Trajectory    the transitions of one agent in one episode, in order
+Batch         all trajectories of an update, of every policy that learns
 """
 
 from __future__ import annotations

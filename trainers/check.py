@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from marl_gem import registry
 from marl_gem.errors import ConfigError, UnknownScenario
-from marl_gem.specs import ScenarioSpec, is_learner_name, load_policy
+from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.config import TrainConfig, TrainingScenario, read, recipes
 from marl_gem.trainers.learner import check_pretrained, device
 from marl_gem.trainers.schedule import learner_seats, training_phases

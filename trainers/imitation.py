@@ -48,7 +48,9 @@ def warm_up(
         shown = [
             trajectory
             for episodes, agents in zip(demonstrations, seats, strict=True)
-            for trajectory in demonstration_trajectories(episodes, agents, learner.sampler.llm, view(config.policy.view))
+            for trajectory in demonstration_trajectories(
+                episodes, agents, learner.sampler.llm, view(config.policy.view)
+            )
         ]
         if not shown:
             agents = sorted({agent for of_scenario in seats for agent in of_scenario})

@@ -155,7 +155,8 @@ class TrainingLoop:
             name: random.Random(derive_seed(seed, "older", self.updates, *seed_part(name))) for name in phase.learners
         }
         return {
-            name: self.learners[name].sampler.opponent(self.learners[name].pool.draw(rng)) for name, rng in draws.items()
+            name: self.learners[name].sampler.opponent(self.learners[name].pool.draw(rng))
+            for name, rng in draws.items()
         }
 
     def _play(self, plan: Sequence[PlannedEpisode]) -> list[Episode]:

@@ -212,7 +212,9 @@ def read_config(folder: Path) -> TrainConfig:
     """
     values = read_plain_config(folder)
     if "kind" in values:
-        raise ConfigError(f"{folder} is no training run but an evaluation; go on with marl-gem eval --out {folder} --resume")
+        raise ConfigError(
+            f"{folder} is no training run but an evaluation; go on with marl-gem eval --out {folder} --resume"
+        )
     return parse_stored(values, str(folder / "config.json"))
 
 
@@ -226,6 +228,8 @@ def read_report(folder: Path) -> TrainingReport:
     try:
         return msgspec.convert(json.loads(path.read_bytes()), TrainingReport)
     except FileNotFoundError:
-        raise ConfigError(f"{folder} has no {REPORT}: the run has not ended; marl-gem train --resume {folder}") from None
+        raise ConfigError(
+            f"{folder} has no {REPORT}: the run has not ended; marl-gem train --resume {folder}"
+        ) from None
     except (ValueError, msgspec.ValidationError) as error:
         raise ConfigError(f"{path} cannot be read: {error}. Remove it and write it anew with --resume") from error

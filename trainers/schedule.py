@@ -65,17 +65,23 @@ def training_phases(config: TrainConfig, agents: Sequence[Sequence[str]]) -> lis
         seatings = [{seat: changes.get(seat, who) for seat, who in seating.items()} for seating in seatings]
         phases.append(TrainingPhase(start, end, tuple(seatings)))
         if not phases[-1].learners:
-            raise ConfigError(f"nobody learns from update {start} on; give a seat the name of a policy, in small letters")
+            raise ConfigError(
+                f"nobody learns from update {start} on; give a seat the name of a policy, in small letters"
+            )
     return phases
 
 
 def _seating(config: TrainConfig, index: int, agents: Sequence[str]) -> Seating:
     """Who holds the seats of a scenario at first."""
     scenario = config.scenarios[index]
-    given = {**config.seats, **scenario.seats} if len(config.scenarios) == 1 else {
-        **{seat: who for seat, who in config.seats.items() if seat in agents},
-        **scenario.seats,
-    }
+    given = (
+        {**config.seats, **scenario.seats}
+        if len(config.scenarios) == 1
+        else {
+            **{seat: who for seat, who in config.seats.items() if seat in agents},
+            **scenario.seats,
+        }
+    )
     if not given:
         return dict.fromkeys(agents, SHARED_POLICY)
     if unknown := [seat for seat in given if seat not in agents]:

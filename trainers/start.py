@@ -45,9 +45,7 @@ def _pretrained(config: TrainConfig, names: Sequence[str], _: Sequence[Sequence[
     return {name: make_learner(record_name(name, config), config, *load_pretrained(folder)) for name in names}
 
 
-def _tiny(
-    config: TrainConfig, names: Sequence[str], demonstrations: Sequence[Sequence[Episode]]
-) -> dict[str, Learner]:
+def _tiny(config: TrainConfig, names: Sequence[str], demonstrations: Sequence[Sequence[Episode]]) -> dict[str, Learner]:
     """Small models with a tokenizer made for what is said in the demonstrations."""
     size = config.policy
     episodes = [episode for of_scenario in demonstrations for episode in of_scenario]

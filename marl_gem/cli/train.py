@@ -201,7 +201,9 @@ def _analysis_lines(report: TrainingReport) -> Sequence[str]:
     lines = []
     for scenario, numbers in report.after.analyses.items():
         before = report.before.analyses.get(scenario, {})
-        parts = [f"{escape(name)} {_number(before.get(name))} -> [bold]{value:.3f}[/]" for name, value in numbers.items()]
+        parts = [
+            f"{escape(name)} {_number(before.get(name))} -> [bold]{value:.3f}[/]" for name, value in numbers.items()
+        ]
         lines.append(f"{escape(scenario)}, computed exactly: {', '.join(parts)}")
     return lines
 

@@ -6,16 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.trainers.algorithms.base import Loss, TokenBatch
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.backends.frozen import FrozenModel, copy_weights
+from marl_gem.trainers.backends.readout import LOGITS_AT_ONCE, Readout
 from marl_gem.trainers.rows import Row
-
-LOGITS_AT_ONCE = 1 << 25
-"""How many logits are computed at once, 128 MiB in float32. Larger micro-batches are read out in chunks."""
 
 
 class LocalBackend:
@@ -27,7 +24,7 @@ class LocalBackend:
         frozen: holds the reference while it is read.
         temperature: the one that responses are sampled at, above 0.
         micro_batch_tokens: the greatest number of tokens, padding included, in one forward and backward pass.
-        logits_at_once: the greatest number of logits that are held at once.
+        logits_at_once: the greatest number of logits that are held at once, see `readout`.
     """
 
     def __init__(
@@ -46,11 +43,9 @@ class LocalBackend:
         self.reference: Weights | None = None
         self.optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.95), fused=True)
         self._frozen = frozen or FrozenModel(model)
-        self._temperature = temperature
+        self._readout = Readout(model, temperature, logits_at_once)
         self._micro_batch_tokens = micro_batch_tokens
-        self._logits_at_once = logits_at_once
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        self._head_is_plain = _head_is_plain(model)
 
     def forward_backward(
         self, rows: Sequence[Row], loss: Loss, *, denominator: int, kl_weight: float = 0.0
@@ -105,10 +100,7 @@ class LocalBackend:
         keep = max(len(row.ids) - _first_sampled(row) for row in rows)
         ids = torch.tensor([(self._pad,) * (width - len(row.ids)) + row.ids for row in rows], device=device)
         mask = torch.tensor([[0] * (width - len(row.ids)) + [1] * len(row.ids) for row in rows], device=device)
-        hidden = self._hidden(self.model, ids, mask, keep)
-        with torch.no_grad():
-            expected = None if reference is None else self._hidden(reference, ids, mask, keep)
-        chosen, entropies, kl = self._read_out(hidden, ids[:, -keep:], expected, reference)
+        chosen, entropies, kl = self._readout(self.model, reference, ids, mask, keep)
         advantages, counts, behaviour = (
             torch.tensor([_last(getattr(row, name), keep) for row in rows], dtype=chosen.dtype, device=device)
             for name in ("advantages", "counts", "logprobs")
@@ -122,62 +114,6 @@ class LocalBackend:
         }
         return loss(tokens), parts
 
-    def _read_out(
-        self,
-        hidden: torch.Tensor,
-        ids: torch.Tensor,
-        expected: torch.Tensor | None,
-        reference: PreTrainedModel | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Log-probability of each token, entropy, and KL to the reference; each of the shape of `ids`.
-
-        The logits of all positions would take most of an update's memory. Where there are many, they are computed chunk
-        by chunk, and once more for the gradient.
-        """
-
-        def read(start: int, end: int, states: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            logprobs = self._logprobs(self.model, states)
-            chosen = logprobs.gather(2, ids[:, start:end].unsqueeze(2)).squeeze(2)
-            with torch.no_grad():
-                entropies = -(logprobs.exp() * logprobs).sum(-1)
-                if reference is not None and expected is not None:
-                    others = self._logprobs(reference, expected[:, start:end])
-            if reference is None:
-                return chosen, entropies, torch.zeros_like(entropies)
-            return chosen, entropies, (logprobs.exp() * (logprobs - others)).sum(-1)
-
-        positions = ids.shape[1]
-        chunk = max(1, self._logits_at_once // (ids.shape[0] * self.model.config.vocab_size))
-        if chunk >= positions:
-            chosen, entropies, kl = read(0, positions, hidden)
-            return chosen, entropies, kl
-        parts = [
-            checkpoint(read, start, min(start + chunk, positions), hidden[:, start : start + chunk], use_reentrant=False)
-            for start in range(0, positions, chunk)
-        ]
-        chosen, entropies, kl = (torch.cat(pieces, 1) for pieces in zip(*parts, strict=True))
-        return chosen, entropies, kl
-
-    def _hidden(self, model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> torch.Tensor:
-        """What the last `keep` tokens are predicted from: hidden states, or logits where the head is not plain."""
-        inputs = {
-            "input_ids": ids,
-            "attention_mask": mask,
-            "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
-            "use_cache": False,
-        }
-        if not self._head_is_plain:
-            logits: torch.Tensor = model(**inputs, logits_to_keep=keep + 1).logits
-            return logits[:, :-1]
-        states: torch.Tensor = model.base_model(**inputs).last_hidden_state
-        return states[:, -keep - 1 : -1]
-
-    def _logprobs(self, model: PreTrainedModel, states: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities over the vocabulary, in float32 at least, shape (rows, positions, vocabulary)."""
-        logits = model.get_output_embeddings()(states) if self._head_is_plain else states
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return torch.log_softmax(logits / self._temperature, dim=-1)
-
     def _micro_batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
         """Rows of similar length together, so that little is padding."""
         batch: list[Row] = []
@@ -188,17 +124,6 @@ class LocalBackend:
             batch.append(row)
         if batch:
             yield batch
-
-
-def _head_is_plain(model: PreTrainedModel) -> bool:
-    """Whether the logits are the output embedding of the last hidden states, and nothing is done to them besides."""
-    head = model.get_output_embeddings()
-    if head is None:
-        return False
-    ids = torch.zeros((1, 2), dtype=torch.long, device=model.device)
-    with torch.no_grad():
-        states = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        return torch.allclose(head(states), model(input_ids=ids, use_cache=False).logits, rtol=1e-3, atol=1e-3)
 
 
 def _first_sampled(row: Row) -> int:
