@@ -5,11 +5,13 @@ BIN := $(VENV)/bin
 # The CPU build. For an NVIDIA GPU set TORCH to what pytorch.org names for your driver.
 TORCH ?= torch==2.13.0
 
-.PHONY: help setup demo test test-litellm test-vllm lint bench clean
+.PHONY: help setup demo test docs test-install test-litellm test-vllm lint bench clean
 
 help:
 	@echo "make demo   train a small policy by self-play on TextArena's TicTacToe"
 	@echo "make test   check style and types, then run the tests"
+	@echo "make docs   build the documentation into docs/_build/html, with warnings as errors"
+	@echo "make test-install  build sdist and wheel, and try them without extras in a clean environment"
 	@echo "make test-litellm  test hosted models through litellm, in an environment of its own"
 	@echo "make test-vllm     test against a real vLLM server on the CPU, in an environment of its own (3.5 GB)"
 	@echo "make lint   check style and types only"
@@ -22,7 +24,7 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("marl_gem needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[textarena,train,graph,pettingzoo,llm,eval,dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[textarena,train,graph,pettingzoo,llm,eval,dev,docs]"
 	@touch $@
 
 demo: setup
@@ -31,9 +33,16 @@ demo: setup
 test: lint
 	$(BIN)/python -m pytest $(ARGS)
 
+docs: setup
+	$(BIN)/python -m sphinx -W --keep-going -q -j auto -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+test-install:
+	PYTHON=$(PYTHON) .ci/install
+
 # litellm and vLLM want other versions of what they share with the rest, so each has an environment of its own.
 test-litellm: .venv-litellm/.ready
-	.venv-litellm/bin/python -m pytest tests/policies/test_models.py tests/runs/test_canary.py
+	.venv-litellm/bin/python -m pytest tests/llm/test_litellm.py tests/policies tests/runs/test_canary.py
 
 .venv-litellm/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-litellm

@@ -1,10 +1,12 @@
 """Our envs as PettingZoo's.
 
-env = to_aec(marl_gem.make("game:KuhnPoker-v0"))
-env.reset(seed=7)
-for agent in env.agent_iter():
-    observation, reward, termination, truncation, info = env.last()
-    env.step(None if termination or truncation else env.action_space(agent).sample())
+    env = to_aec(marl_gem.make("game:KuhnPoker-v0"))
+    env.reset(seed=7)
+    for agent in env.agent_iter():
+        observation, reward, termination, truncation, info = env.last()
+        env.step(None if termination or truncation else env.action_space(agent).sample())
+
+`to_parallel` gives the parallel API instead.
 """
 
 from __future__ import annotations

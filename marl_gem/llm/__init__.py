@@ -11,34 +11,40 @@ from marl_gem.types import Message, Response, ToolSpec
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """How to draw an answer.
+    """How an answer is sampled."""
 
-    At most `max_tokens` tokens, at `temperature` (0 takes the most likely), from the most likely tokens that
-    together have the probability `top_p`; the answer ends before any of `stop`.
-    """
-
+    # The greatest number of tokens of an answer, reasoning included; at least 1.
     max_tokens: int = 64
+    # Divides the logits; 0 takes the most likely token.
     temperature: float = 1.0
+    # Tokens are drawn from the most likely ones that together have this probability; above 0, at most 1.
     top_p: float = 1.0
+    # Texts that end the answer; they are not part of it.
     stop: tuple[str, ...] = ()
 
 
 class LLM(Protocol):
-    """What answers messages."""
+    """What every back end implements."""
 
     @property
     def name(self) -> str:
-        """Goes into records."""
+        """The name that goes into records."""
         ...
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
     ) -> Response:
-        """Answer. The same messages, tools, sampling and seed give the same answer where the back end can.
+        """Answer a list of messages. Equal arguments give equal answers where the back end supports it.
+
+        Args:
+            messages: the prompt, oldest first.
+            sampling: how the answer is sampled.
+            seed: the seed of the sampling.
+            tools: the tools that the model may call.
 
         Raises:
-            TransientLLMError: it may go well when asked again.
+            TransientLLMError: a retry may succeed.
             ContextTooLong: the prompt does not fit.
-            LLMError: the model cannot answer; the message says why and what to do.
+            LLMError: the model cannot answer; the message says why and what to do next.
         """
         ...

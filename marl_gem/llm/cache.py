@@ -1,16 +1,15 @@
-"""Answers that are kept, so that nobody waits or pays twice for the same question.
+"""A response cache on disk: an equal request is answered from a file.
 
     model = Cached(Retrying(HTTPModel(url, "tiny")), "answers.sqlite")
 
-The same question is: the same model at the same endpoint, messages, tools, sampling and seed. The seed of an
-agent's turn follows from the episode's seed, its repeat, the seat and the turn, so that repeats differ from one
+Requests are equal if they have the same model at the same endpoint, messages, tools, sampling and seed. The seed of an
+agent's turn is derived from the episode's seed, its repeat, the agent and the turn, so that repeats differ from one
 another and a run that is played again does not.
 
-A cached answer has `cached` set and is otherwise as it was: with its cost, its usage and the seconds it took.
-Costs and limits so count what an episode is worth, whatever was in the cache; what was paid for it is the sum
-over the responses that are not `cached`.
+A cached response has `cached` set and otherwise keeps its cost, its usage and its seconds. Costs and limits so do not
+depend on what was in the cache; the money spent is the sum over the responses that are not `cached`.
 
-The file may be used by several processes at once. It holds answers and hashes of questions, never a key.
+Several processes may use the file at once. It holds responses and hashes of requests, never an API key.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ from marl_gem.llm import LLM, Sampling
 from marl_gem.types import Message, Response, ToolSpec, from_json, to_json
 
 FORMAT = 1
-"""Of the file and of what is hashed; a file of another format is refused."""
+"""The version of the file and of the hashed fields; a file of another version is refused."""
 
-MAGIC = 0x6D61726C  # "marl", which tells our files from those of other programs
-PATIENCE = 30.0
+APPLICATION_ID = 0x6D61726C  # "marl"; sqlite stores it in the header of the file
+LOCK_TIMEOUT = 30.0
 """Seconds to wait for another process that writes."""
 
 Result = TypeVar("Result")
 
 
 class ResponseCache:
-    """A file of answers by the hash of their question, in sqlite. Several models may share one.
+    """A sqlite file that maps the hash of a request to its response. Several models may share it.
 
     Raises:
-        RecordError: the file cannot be opened, is damaged, or is no cache of this format.
+        RecordError: the file cannot be opened, is damaged, or is not a cache of this format.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -57,7 +56,7 @@ class ResponseCache:
             connection = _open(self.path)
         except (sqlite3.Error, OSError) as error:
             raise RecordError(f"the response cache {self.path} cannot be used: {error}. {_ADVICE}") from error
-        # sqlite waits for the disk and for other processes, which the event loop must not.
+        # In a thread: sqlite waits for the disk and for other processes, and the event loop must not.
         self._thread = ThreadPoolExecutor(1, "marl_gem-cache")
         self._connection = connection
         self._warned = False
@@ -67,7 +66,7 @@ class ResponseCache:
         return f"ResponseCache({str(self.path)!r})"
 
     async def get(self, key: str) -> Response | None:
-        """The answer that is kept under this key.
+        """The response with this key, or None.
 
         Raises:
             LLMError: the file is damaged.
@@ -79,23 +78,24 @@ class ResponseCache:
             raise LLMError(f"the response cache {self.path} cannot be read: {error}. {_ADVICE}") from error
 
     async def put(self, key: str, response: Response) -> None:
-        """Keep an answer, if there is none yet. Where that fails, the run goes on, after one warning."""
+        """Store a response, unless the key has one. If that fails, the run continues, after one warning."""
         try:
             await self._run(_write, key, to_json(response))
         except (sqlite3.Error, RecordError) as error:
             if not self._warned:
                 self._warned = True
-                warnings.warn(f"{self.path} keeps no answers: {error}", RuntimeWarning, stacklevel=2)
+                warnings.warn(f"{self.path} stores no responses: {error}", RuntimeWarning, stacklevel=2)
 
     def close(self) -> None:
-        """Let go of the file. Happens by itself when nobody has the cache any more: its thread and its connection
-        end with the last reference. (A finalizer that asked the thread to close could run while the same thread held
-        the lock of another pool, and wait for it for ever.)"""
+        """Close the file. This is optional: thread and connection end with the last reference to the cache.
+
+        There is no finalizer: it could run in a thread that holds the lock of another pool, and deadlock.
+        """
         if not self._closed:
             self._closed = True
             try:
-                self._thread.submit(self._connection.close)  # when all is done that was asked for
-            except RuntimeError:  # the interpreter exits, and has ended the thread
+                self._thread.submit(self._connection.close)  # after all that was submitted before
+            except RuntimeError:  # the interpreter exits and has ended the thread
                 self._connection.close()
         self._thread.shutdown()
 
@@ -106,14 +106,13 @@ class ResponseCache:
 
 
 class Cached:
-    """Asks a model what nobody has asked it yet, and answers the rest from a file; see the top of this file.
+    """A model with a response cache; see the top of this file.
 
-    Of several callers that ask the same at the same time one is answered by the model, the others by that answer.
-    What fails is not kept. Put it around `Retrying`, so that cached answers need no server.
+    Equal requests at the same time become one call of the model. Errors are not stored. Wrap `Retrying` in it, not the
+    other way around, so that cached responses need no server.
 
     Args:
-        llm: the model. Its questions are told from another's by its name, and by `url`, `extra_body` and
-            `logprobs` if it has these.
+        llm: the model. Its name, and its `url`, `extra_body` and `logprobs` where it has them, are part of the key.
         cache: the file, or a cache that is shared with other models.
 
     Raises:
@@ -125,9 +124,9 @@ class Cached:
         self.llm = llm
         self._model = _innermost(llm)
         if getattr(self._model, "model", "") is None:
-            raise ConfigError("a cache must tell one model from another; name the one that is asked")
+            raise ConfigError("a response cache needs the name of the model; give it to the model")
         self.cache = cache if isinstance(cache, ResponseCache) else ResponseCache(cache)
-        self._asking: dict[tuple[asyncio.AbstractEventLoop, str], _Asking] = {}
+        self._pending: dict[tuple[asyncio.AbstractEventLoop, str], _PendingCall] = {}
 
     @property
     def name(self) -> str:
@@ -141,41 +140,39 @@ class Cached:
         Raises:
             LLMError: as the model raises it, or the file is damaged.
         """
-        key = question_key(self._model, messages, sampling, seed, tools)
-        place = asyncio.get_running_loop(), key
-        asking = self._asking.get(place)
-        if asking is None or asking.task.done():
+        key = request_key(self._model, messages, sampling, seed, tools)
+        loop = asyncio.get_running_loop()
+        call = self._pending.get((loop, key))
+        if call is None or call.task.done():
             task = asyncio.create_task(self._answer(key, messages, sampling, seed, tools))
-            asking = self._asking[place] = _Asking(task)
-        asking.waiting += 1
+            call = self._pending[loop, key] = _PendingCall(task)
+        call.waiting += 1
         try:
-            response = await asyncio.shield(asking.task)
+            response = await asyncio.shield(call.task)
         finally:
-            asking.waiting -= 1
-            if not asking.waiting:
-                if self._asking.get(place) is asking:
-                    del self._asking[place]
-                await _end(asking.task)
-        if asking.told:
+            call.waiting -= 1
+            if not call.waiting:
+                if self._pending.get((loop, key)) is call:
+                    del self._pending[loop, key]
+                await _cancel(call.task)
+        if call.delivered:
             return msgspec.structs.replace(response, cached=True)
-        asking.told = True
+        call.delivered = True
         return response
 
     async def _answer(
         self, key: str, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec]
     ) -> Response:
-        if kept := await self.cache.get(key):
-            return msgspec.structs.replace(kept, cached=True)
+        if stored := await self.cache.get(key):
+            return msgspec.structs.replace(stored, cached=True)
         response = await self.llm.complete(messages, sampling, seed, tools)
         await self.cache.put(key, response)
         return response
 
 
-def question_key(
-    llm: LLM, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec]
-) -> str:
-    """The SHA-256 of a question and whom it is put to, as hexadecimal digits."""
-    question = {
+def request_key(llm: LLM, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec]) -> str:
+    """The SHA-256 of a request and its model, as hexadecimal digits."""
+    request = {
         "format": FORMAT,
         "model": {name: getattr(llm, name, None) for name in ("name", "url", "extra_body", "logprobs")},
         "messages": messages,
@@ -183,49 +180,49 @@ def question_key(
         "sampling": msgspec.to_builtins(sampling),
         "seed": seed,
     }
-    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(eq=False, slots=True)
-class _Asking:
-    """A question on its way: how many wait for the answer, and whether one of them has it."""
+class _PendingCall:
+    """A call of the model, how many callers wait for it, and whether one of them has its response."""
 
     task: asyncio.Task[Response]
     waiting: int = 0
-    told: bool = False
+    delivered: bool = False
 
 
-async def _end(task: asyncio.Task[Response]) -> None:
-    """See to it that a question that nobody waits for is asked no further."""
+async def _cancel(task: asyncio.Task[Response]) -> None:
+    """Cancel a call that no caller waits for any more."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])
     if not task.cancelled():
-        task.exception()  # looked at, so that asyncio does not report an error that nobody is left to hear
+        task.exception()  # retrieved, so that asyncio does not log it
 
 
 def _innermost(llm: LLM) -> LLM:
-    """The model within its wrappers."""
+    """The model inside its wrappers."""
     while (inner := getattr(llm, "llm", None)) is not None:
         llm = inner
     return llm
 
 
-_ADVICE = "If it is damaged or no cache, remove it or name another file"
+_ADVICE = "If it is damaged or not a response cache, remove it or name another file"
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("BEGIN")
-        _check(connection)  # before anything is written: it may be somebody else's file
+        _check(connection)  # before anything is written: it may belong to another program
         connection.execute("COMMIT")
-        _share(connection)
-        connection.execute("PRAGMA synchronous = NORMAL")  # whole after a crash, less perhaps the last answers
+        _allow_readers(connection)
+        connection.execute("PRAGMA synchronous = NORMAL")  # intact after a crash, perhaps without the last responses
         connection.execute("BEGIN IMMEDIATE")
         if _check(connection):
             connection.execute("CREATE TABLE answers (key TEXT PRIMARY KEY, response TEXT NOT NULL)")
-            connection.execute(f"PRAGMA application_id = {MAGIC}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("COMMIT")
     except BaseException:
@@ -234,9 +231,9 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _share(connection: sqlite3.Connection) -> None:
-    """Let others read while one writes. Sqlite does not wait here for others who do the same."""
-    give_up_at = time.monotonic() + PATIENCE
+def _allow_readers(connection: sqlite3.Connection) -> None:
+    """Let others read while one process writes. Sqlite's own time-out does not cover this statement."""
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -244,23 +241,23 @@ def _share(connection: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
-            if time.monotonic() > give_up_at:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
 
 def _check(connection: sqlite3.Connection) -> bool:
-    """Whether the file is new; within a transaction, so that another process cannot be halfway through making it.
+    """Whether the file is new. Call it in a transaction, so that no other process is creating the file meanwhile.
 
     Raises:
-        sqlite3.DatabaseError: it is something else than a cache of this format.
+        sqlite3.DatabaseError: it is not a cache of this format.
     """
-    ((magic,),) = connection.execute("PRAGMA application_id")
+    ((application_id,),) = connection.execute("PRAGMA application_id")
     ((version,),) = connection.execute("PRAGMA user_version")
     ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_master")
-    if not tables and not magic:
+    if not tables and not application_id:
         return True
-    if magic != MAGIC:
+    if application_id != APPLICATION_ID:
         raise sqlite3.DatabaseError("it is another program's database")
     if version != FORMAT:
         raise sqlite3.DatabaseError(f"it has format {version}, and this marl_gem reads {FORMAT}")

@@ -1,11 +1,11 @@
 """Hosted models of any provider, through litellm.
 
-    policy = LLMPolicy(Retrying(HostedModel("openai/gpt-4o-mini")))
+    policy = LLMPolicy(Retrying(LiteLLMModel("openai/gpt-4o-mini")))
 
-litellm is imported when the first such model is made, which takes seconds. Of what it would do by itself, asking
-again, logging, fetching its list of prices and reading a file `.env` are off.
+litellm is imported when the first such model is made, which takes seconds. Its own retries, logging, download of a
+price list and reading of a file `.env` are turned off.
 
-Errors are told as those of `marl_gem.llm.http`, and no message holds a key.
+Errors are those of `marl_gem.llm.http`, and no message holds a key.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from marl_gem.errors import (
 from marl_gem.llm import Sampling, wire
 from marl_gem.types import Message, Response, ToolSpec
 
-STOLEN = frozenset({"1.82.7", "1.82.8"})
-"""Releases of litellm that an attacker published; they send away what keys they find."""
+COMPROMISED_VERSIONS = frozenset({"1.82.7", "1.82.8"})
+"""Releases of litellm that an attacker published; they steal the API keys they find."""
 
 
-class HostedModel:
+class LiteLLMModel:
     """A model of a provider that litellm knows.
 
-    Its costs are those of litellm's list of prices; a price that is not there, or is given as 0, is unknown.
+    Costs come from litellm's price list; a price that is missing there, or is 0, is unknown.
 
     Args:
         model: provider and name, as in "openai/gpt-4o-mini" or "anthropic/claude-sonnet-4-5".
-        url: another place where the provider's API is served. Its prices are unknown, and no key is sent there
-            but that of `api_key_env`.
+        url: another base URL that serves the provider's API. Its prices are unknown, and only the key in
+            `api_key_env` is sent to it.
         api_key_env: the environment variable that holds the API key; by default the provider's usual one.
-        price: US dollars for a million tokens read and written, instead of those of the list.
+        price: US dollars for a million tokens read and written, instead of the price list.
         timeout: seconds to wait for an answer.
 
     Raises:
         MissingPackage: litellm is not installed.
-        ConfigError: litellm does not know the model's provider, its key is not set, or this litellm is one of
-            `STOLEN`.
+        ConfigError: litellm does not know the model's provider, its key is not set, or the installed litellm is one
+            of `COMPROMISED_VERSIONS`.
     """
 
     def __init__(
@@ -78,17 +78,17 @@ class HostedModel:
         return self.model
 
     def __repr__(self) -> str:
-        return f"HostedModel({self.model!r})"
+        return f"LiteLLMModel({self.model!r})"
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
     ) -> Response:
-        """Answer, see `marl_gem.llm.LLM`; the top of `marl_gem.llm.http` tells what is raised when."""
+        """Answer, see `marl_gem.llm.LLM`; the top of `marl_gem.llm.http` lists what is raised."""
         request = self._request(messages, sampling, seed, tools)
         started = time.monotonic()
         answer = await self._ask(request)
         if isinstance(answer, LLMError):
-            raise answer  # not within `except`: what litellm raised may hold the key, and would hang on to this
+            raise answer  # outside of `except`: litellm's exception may hold the key, and must not be the context
         seconds = time.monotonic() - started
         try:
             reply = wire.read_reply(wire.write_json(_without_secrets(answer.model_dump(), self._secrets())))
@@ -96,7 +96,7 @@ class HostedModel:
         except ValueError as error:
             raise TransientLLMError(f"{self.model} gave a reply that cannot be used: {error}") from None
         if not response.usage.get("prompt_tokens"):
-            return msgspec.structs.replace(response, usage={}, cost=None)  # litellm's zeros for what it was not told
+            return msgspec.structs.replace(response, usage={}, cost=None)  # litellm gives 0 for unknown counts
         if self.price or self.url:
             return response
         return msgspec.structs.replace(response, cost=answer._hidden_params.get("response_cost") or None)
@@ -132,18 +132,18 @@ class HostedModel:
             return self._failure(error)
 
     def _failure(self, error: Exception) -> LLMError:
-        """What an exception of litellm is told as."""
-        said = " ".join(_without_secrets(str(error), self._secrets()).split())
-        message = f"{self.model}: {said[:400]}{'...' if len(said) > 400 else ''}"
+        """The error for an exception of litellm."""
+        text = " ".join(_without_secrets(str(error), self._secrets()).split())
+        message = f"{self.model}: {text[:400]}{'...' if len(text) > 400 else ''}"
         status = getattr(error, "status_code", None)
         kinds = {type(cause).__name__ for cause in _causes(error)}
         headers = getattr(error, "litellm_response_headers", None) or {}
         wait = wire.retry_after({name.title(): value for name, value in headers.items()})
-        if "ContextWindowExceededError" in kinds or wire.is_overflow(said):
+        if "ContextWindowExceededError" in kinds or wire.is_overflow(text):
             return ContextTooLong(f"{message}. Show less of the history, or ask for fewer tokens")
         if kinds & {"ImportError", "ModuleNotFoundError", "UnsupportedParamsError"}:
             return LLMError(message)
-        if status == 429 and re.search("insufficient_quota|exceeded your current quota", said):
+        if status == 429 and re.search("insufficient_quota|exceeded your current quota", text):
             return LLMError(f"{message}. There is no credit left; waiting will not help")
         if status in (401, 403):
             variable = self.api_key_env or "the provider's environment variable"
@@ -155,7 +155,7 @@ class HostedModel:
         return LLMError(message)
 
     def _check(self) -> None:
-        """Refuse what could never be asked."""
+        """Raise a ConfigError for a model that cannot be called."""
         if self.api_key_env and not os.environ.get(self.api_key_env, "").strip():
             raise ConfigError(f"{self.model} needs an API key in {self.api_key_env}, which is not set")
         try:
@@ -167,33 +167,36 @@ class HostedModel:
         if self.url or self.api_key_env:
             return
         missing = self._litellm.validate_environment(self.model)["missing_keys"]
-        if len(missing) == 1 and missing[0].endswith("_API_KEY"):  # others may come from a login or a machine's role
+        if len(missing) == 1 and missing[0].endswith("_API_KEY"):  # the rest may come from a login
             raise ConfigError(
                 f"{self.model} needs an API key in {missing[0]}, which is not set; "
                 "if it is in another variable, give that one's name as api_key_env"
             )
 
     def _secrets(self) -> list[str]:
-        """What may be a key: litellm chooses itself which ones of the environment it sends. Ordinary words are none."""
-        told = [value.strip() for name, value in os.environ.items() if _SECRET.search(name)]
-        values = [value for value in told if len(value) >= 16 and re.search("[0-9]", value)]
-        own = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
-        return [*values, own] if len(own) >= 8 else values
+        """Values of the environment that may be API keys: litellm chooses by itself which one it sends.
+
+        Values that are short or have no digit may be ordinary words, and are left out.
+        """
+        candidates = [value.strip() for name, value in os.environ.items() if _SECRET.search(name)]
+        values = [value for value in candidates if len(value) >= 16 and re.search("[0-9]", value)]
+        key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
+        return [*values, key] if len(key) >= 8 else values
 
 
 @functools.cache
 def load_litellm() -> Any:
-    """litellm, quiet.
+    """The module litellm, without its logging and downloads.
 
     Raises:
         MissingPackage: it is not installed.
-        ConfigError: it is a release that nobody should run.
+        ConfigError: it is one of `COMPROMISED_VERSIONS`.
     """
     try:
         version = importlib.metadata.version("litellm")
     except importlib.metadata.PackageNotFoundError as error:
         raise MissingPackage("litellm", "litellm", "a hosted model") from error
-    if version in STOLEN:
+    if version in COMPROMISED_VERSIONS:
         raise ConfigError(
             f"litellm {version} was published by an attacker and steals keys. Uninstall it, replace the keys that "
             "were on this machine, and install another release: pip install 'marl-gem[litellm]'"
@@ -207,7 +210,7 @@ def load_litellm() -> Any:
     litellm.turn_off_message_logging = True
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    for name in ("openai", "httpx", "httpcore"):  # below a warning they tell headers and whole URLs
+    for name in ("openai", "httpx", "httpcore"):  # below WARNING they log headers and complete URLs
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.WARNING)
     return litellm
@@ -217,7 +220,7 @@ _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
 
 
 def _without_secrets(value: Any, secrets: Sequence[str]) -> Any:
-    """A text, or what holds texts, without these."""
+    """A text, or a structure of texts, without these secrets."""
     if isinstance(value, str):
         for secret in secrets:
             value = value.replace(secret, "[secret]")
@@ -230,7 +233,7 @@ def _without_secrets(value: Any, secrets: Sequence[str]) -> Any:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and what led to it."""
+    """An exception and its causes."""
     seen = set[int]()
     while error is not None and id(error) not in seen:
         yield error

@@ -2,11 +2,11 @@
 
     MODEL@URL                a model of an OpenAI-compatible server, by HTTP:
                              Qwen/Qwen3-1.7B@http://127.0.0.1:8000/v1
-    @URL                     the only model that the server has
+    @URL                     the only model that the server serves
     litellm:PROVIDER/MODEL   a hosted model, as in litellm:openai/gpt-4o-mini; @URL may follow
-    hf:FOLDER                a model in the layout of transformers, in this process
+    hf:FOLDER                a model folder in the layout of transformers, run in this process
 
-Such a text may end up in files and messages, and so holds no secret: keys come from the environment.
+Such a text may end up in files and messages, and so must hold no secret: API keys come from the environment.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ import msgspec
 from marl_gem.errors import ConfigError
 from marl_gem.llm import LLM
 from marl_gem.llm.cache import Cached, ResponseCache
-from marl_gem.llm.retry import Breaker, Retrying
+from marl_gem.llm.retry import CircuitBreaker, Retrying
 
 Made = TypeVar("Made")
 Kind = Literal["http", "litellm", "hf"]
 
 
 class ModelSpec(msgspec.Struct, frozen=True):
-    """A model by its back end, its name (for `hf` its folder) and the URL of its server.
+    """A model by its back end, its name (the folder, for `hf`) and the URL of its server.
 
-    The name is empty where a server is asked for its only model, the URL where the back end knows it.
+    The name is empty for the only model of a server, the URL where the back end knows it.
     """
 
     kind: Kind
@@ -65,7 +65,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
 
 
 class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a back end is made with besides the model; see `HTTPModel` and `HostedModel`."""
+    """How a model is reached, besides its name; see `HTTPModel` and `LiteLLMModel`."""
 
     adapter: str | None = None
     api_key_env: str | None = None
@@ -74,12 +74,12 @@ class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Models:
-    """Makes models: each once, with retries, and all with one cache if there is one.
+    """Makes models from texts: each one once, with retries, and with one response cache for all if there is one.
 
-    Models of one server share a circuit breaker. A model in this process needs neither retries nor a cache.
+    Models of one server share a circuit breaker. A model in this process has neither retries nor a cache.
 
     Args:
-        cache: where answers are kept; see `marl_gem.llm.cache`.
+        cache: the response cache or its file; see `marl_gem.llm.cache`.
 
     Raises:
         RecordError: the file cannot be used as a cache.
@@ -88,15 +88,15 @@ class Models:
     def __init__(self, cache: ResponseCache | str | Path | None = None) -> None:
         self._cache = ResponseCache(cache) if isinstance(cache, (str, Path)) else cache
         self._made: dict[Hashable, Any] = {}
-        self._breakers: dict[str, Breaker] = {}
+        self._breakers: dict[str, CircuitBreaker] = {}
 
     def get(self, model: ModelSpec | str, connection: Connection | None = None) -> LLM:
-        """The model behind a spec or its text; the same object for the same model and connection.
+        """The model of a spec or its text; the same object for the same model and connection.
 
         Raises:
             ConfigError: the text names no model, or holds a secret; the key is not set; the server has several
                 models, and none was named.
-            LLMError: the server was asked for its only model and did not answer.
+            LLMError: the server, asked for its model, gave none.
             MissingPackage: what the back end needs is not installed.
         """
         spec = ModelSpec.parse(model) if isinstance(model, str) else model
@@ -104,7 +104,7 @@ class Models:
         return self.once((spec, settings), lambda: self._make(spec, settings))
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What `make` gave the first time that it was called under this key."""
+        """What `make` returns, called only the first time for this key."""
         if key not in self._made:
             self._made[key] = make()
         made: Made = self._made[key]
@@ -113,13 +113,14 @@ class Models:
     def _make(self, spec: ModelSpec, connection: Connection) -> LLM:
         if spec.kind == "hf":
             return _in_process(spec.name)
-        llm, server = (_hosted if spec.kind == "litellm" else _served)(spec.name, spec.url, connection)
-        retrying = Retrying(llm, breaker=self._breakers.setdefault(server, Breaker()))
+        make = _litellm_model if spec.kind == "litellm" else _http_model
+        llm, server = make(spec.name, spec.url, connection)
+        retrying = Retrying(llm, breaker=self._breakers.setdefault(server, CircuitBreaker()))
         return Cached(retrying, self._cache) if self._cache else retrying
 
 
 def kind_of(text: str) -> Kind | None:
-    """The back end that a text names, if it names any."""
+    """The back end that a text names; None if it names no model."""
     for kind in ("litellm", "hf"):
         if text.startswith(f"{kind}:"):
             return kind
@@ -144,7 +145,7 @@ def _check_url(url: str) -> None:
         )
 
 
-def _served(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
+def _http_model(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
     from marl_gem.llm.http import HTTPModel
 
     if not name:
@@ -173,15 +174,15 @@ def _only_model(server: Any) -> str:
 
 
 def _outside_any_loop(call: Callable[[], Coroutine[Any, Any, Made]]) -> Made:
-    """The result of a coroutine function, also where an event loop is running."""
+    """What a coroutine function returns; works inside a running event loop too."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: asyncio.run(call())).result()
 
 
-def _hosted(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
-    from marl_gem.llm.litellm import HostedModel
+def _litellm_model(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
+    from marl_gem.llm.litellm import LiteLLMModel
 
-    model = HostedModel(name, url=url or None, api_key_env=connection.api_key_env, price=connection.price)
+    model = LiteLLMModel(name, url=url or None, api_key_env=connection.api_key_env, price=connection.price)
     return model, url or name.partition("/")[0]
 
 

@@ -1,11 +1,13 @@
-"""Asking again: the one place where calls of models are retried.
+"""Retries of model calls, with exponential backoff and a circuit breaker.
 
     policy = LLMPolicy(Retrying(HTTPModel("http://127.0.0.1:8000/v1")))
 
-Asked again is what fails with `TransientLLMError`, and nothing else; `marl_gem.llm.http` tells which faults of
-a server those are. There are two kinds. A server that answers, but not well, is given `attempts` chances for a
-call. A server that is away (`ServerUnreachable`) is waited for up to `patience` seconds, and a breaker sees to it
-that while it is away only one caller knocks, and all others wait for what comes of that.
+Only `TransientLLMError` is retried; `marl_gem.llm.http` lists which faults of a server raise it. There are two
+kinds. A server that answers with an error gets `attempts` chances per call. An unreachable server
+(`ServerUnreachable`) is retried for up to `patience` seconds. While it is unreachable, the circuit breaker lets one
+call through at a time, the half-open probe, and all other callers wait for its result.
+
+Nothing else in this package retries.
 """
 
 from __future__ import annotations
@@ -26,15 +28,16 @@ _log = logging.getLogger(__name__)
 
 
 class Backoff:
-    """How long to wait before the next attempt: anything up to a bound that doubles each time ("full jitter").
+    """Waiting times between attempts: uniform between 0 and a bound that doubles each time ("full jitter").
 
     Source: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 
     Args:
         first: the bound before the second attempt, in seconds.
-        cap: what the bound grows up to.
-        rng: where the waits are drawn from.
-        clock, sleep: for tests; seconds that pass, and how to let them pass.
+        cap: the greatest bound, in seconds.
+        rng: the generator that the waiting times are drawn from.
+        clock: returns the time in seconds; replaced in tests.
+        sleep: waits for so many seconds; replaced in tests.
     """
 
     def __init__(
@@ -51,112 +54,126 @@ class Backoff:
         self._rng = rng or random.Random()
 
     def wait(self, failures: int) -> float:
-        """The seconds to wait after so many failures in a row, from 1 up."""
+        """The seconds to wait after this many failures in a row, from 1 up."""
         return self._rng.uniform(0.0, min(self.cap, self.first * 2.0 ** min(failures - 1, 60)))
 
 
-class Breaker:
-    """Keeps everybody from knocking at a server that is away.
+class CircuitBreaker:
+    """Limits the calls to an unreachable server.
 
-    After `failures` calls in a row that found nobody there it is open: one caller tries again after a while,
-    the others wait. If that one is answered, all go ahead; if not, the next one tries, after a longer while.
-    When the server has been away for `patience` seconds, all that wait fail at once, and so do later calls, but
-    for one now and then that looks whether it is back.
+    Closed, it lets every call through. After `failures` calls in a row found the server unreachable it opens: one
+    caller, the half-open probe, tries again after a backoff, and all others wait. If the probe is answered, the
+    breaker closes and all go ahead. If it is not, the next caller becomes the probe, after a longer backoff. Once the
+    server has been unreachable for `patience` seconds, all waiting callers fail, and later calls fail immediately,
+    except for a probe now and then.
 
-    One breaker serves one server; give it to every `Retrying` whose model is there. Not for several threads.
+    One breaker belongs to one server and may be shared by several `Retrying`. It is not thread-safe.
+
+    Args:
+        failures: consecutive unreachable calls after which the breaker opens.
+        patience: seconds after which waiting callers fail.
+        backoff: the waiting times between probes.
     """
 
     def __init__(self, failures: int = 5, patience: float = 900.0, backoff: Backoff | None = None) -> None:
         self.failures, self.patience = failures, patience
         self._backoff = backoff or Backoff()
         self._failed = 0
-        self._away_since = self._next_try = 0.0
-        self._trying = False
+        self._unreachable_since = self._next_probe = 0.0
+        self._probing = False
         self._waiting: list[asyncio.Future[None]] = []
         self._last: ServerUnreachable | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether the server is taken to be away."""
+        """Whether the server counts as unreachable."""
         return self._failed >= self.failures
 
     async def enter(self) -> bool:
-        """Wait until the server may be asked; call `leave` with the result afterwards.
+        """Wait until a call may be made; `leave` must be called with its result.
 
         Returns:
-            Whether the caller is the one that tries a server that is away.
+            Whether the call is the half-open probe.
 
         Raises:
-            TransientLLMError: the server has been away for too long.
+            TransientLLMError: the server has been unreachable for `patience` seconds.
         """
         while self.is_open:
             now = self._backoff.clock()
-            away = now - self._away_since
-            if self._trying:
-                turn = asyncio.get_running_loop().create_future()
-                self._waiting.append(turn)
-                await turn
-            elif away >= self.patience and now < self._next_try:
-                raise TransientLLMError(f"nobody there for {away:.0f} s, in {self._failed} attempts: {self._last}")
+            seconds = now - self._unreachable_since
+            if self._probing:
+                probe_ended = asyncio.get_running_loop().create_future()
+                self._waiting.append(probe_ended)
+                await probe_ended
+            elif seconds >= self.patience and now < self._next_probe:
+                raise TransientLLMError(f"unreachable for {seconds:.0f} s, in {self._failed} attempts: {self._last}")
             else:
-                await self._knock(self._next_try - now)
+                await self._become_probe(self._next_probe - now)
                 return True
         return False
 
-    async def _knock(self, wait: float) -> None:
-        """Be the one that tries, after a while."""
-        self._trying = True
+    async def _become_probe(self, wait: float) -> None:
+        """Make the caller the half-open probe, after this many seconds."""
+        self._probing = True
         try:
             if wait > 0:
                 await self._backoff.sleep(wait)
         except BaseException:
-            self._hand_on()
+            self._end_probe()
             raise
 
-    def leave(self, trying: bool, error: BaseException | None) -> None:
-        """Tell what became of a call: None or the error it ended with."""
+    def leave(self, probe: bool, error: BaseException | None) -> None:
+        """Report the result of a call.
+
+        Args:
+            probe: what `enter` returned for it.
+            error: what the call raised; None if it was answered.
+        """
         if isinstance(error, ServerUnreachable):
             self._last, now = error, self._backoff.clock()
             if not self._failed:
-                self._away_since = now
-            if trying or not self.is_open:
-                self._failed += 1
-                if self._failed == self.failures:
-                    _log.warning("%s. All wait for it now, up to %.0f s", error, self.patience)
-                self._next_try = now + self._backoff.wait(max(1, self._failed - self.failures + 1))
-                end = self._away_since + self.patience
-                if now < end:
-                    self._next_try = min(self._next_try, end)  # one last time before all is given up
-        elif error is None or isinstance(error, LLMError):
+                self._unreachable_since = now
+            if probe or not self.is_open:
+                self._count_failure(error, now)
+        elif error is None or isinstance(error, LLMError):  # any answer shows that the server is reachable
             if self.is_open:
-                _log.warning("the server is back after %.0f s", self._backoff.clock() - self._away_since)
-            self._failed = 0  # whatever it said, somebody is there
-        if trying:
-            self._hand_on()
+                _log.warning("reachable again after %.0f s", self._backoff.clock() - self._unreachable_since)
+            self._failed = 0
+        if probe:
+            self._end_probe()
         elif self._waiting and not self.is_open:
             self._wake()
 
-    def _hand_on(self) -> None:
-        self._trying = False
+    def _count_failure(self, error: ServerUnreachable, now: float) -> None:
+        self._failed += 1
+        if self._failed == self.failures:
+            _log.warning("%s. All calls wait for the server, up to %.0f s", error, self.patience)
+        self._next_probe = now + self._backoff.wait(max(1, self._failed - self.failures + 1))
+        end = self._unreachable_since + self.patience
+        if now < end:
+            self._next_probe = min(self._next_probe, end)  # one last probe before the waiting callers fail
+
+    def _end_probe(self) -> None:
+        self._probing = False
         self._wake()
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for turn in waiting:
-            if not turn.done():
-                turn.set_result(None)
+        for probe_ended in waiting:
+            if not probe_ended.done():
+                probe_ended.set_result(None)
 
 
 class Retrying:
-    """Asks a model again when that may help; see the top of this file.
+    """A model whose calls are retried; see the top of this file.
 
     Args:
         llm: the model.
-        attempts: how often a call is asked of a server that answers.
-        patience: after so many seconds since its first failure a call is not asked again.
-        longest_wait: a server that asks us to wait longer than so many seconds is not waited for.
-        breaker: what keeps us from a server that is away; a server's models may share one.
-        backoff: how long to wait.
+        attempts: how often a call is made to a server that answers with an error.
+        patience: seconds after its first failure during which a call is retried.
+        longest_wait: a server that asks for a longer wait, in seconds, is not waited for.
+        breaker: the circuit breaker; models of one server may share it.
+        backoff: the waiting times.
     """
 
     def __init__(
@@ -166,13 +183,13 @@ class Retrying:
         attempts: int = 8,
         patience: float = 900.0,
         longest_wait: float = 120.0,
-        breaker: Breaker | None = None,
+        breaker: CircuitBreaker | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         self.llm = llm
         self.attempts, self.patience, self.longest_wait = attempts, patience, longest_wait
         self.backoff = backoff or Backoff()
-        self.breaker = breaker or Breaker(patience=patience, backoff=self.backoff)
+        self.breaker = breaker or CircuitBreaker(patience=patience, backoff=self.backoff)
 
     @property
     def name(self) -> str:
@@ -181,17 +198,17 @@ class Retrying:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
     ) -> Response:
-        """Answer, asking again as often as it takes; `Response.retries` counts how often that was.
+        """Answer, retrying as often as allowed; `Response.retries` counts the retries.
 
         Raises:
-            TransientLLMError: it never went well; the message tells how often and how long it was tried, and
-                what failed last. Later it may.
+            TransientLLMError: all attempts failed; the message gives their number, the seconds they took and the last
+                error. A later call may succeed.
             LLMError: as the model raises it.
         """
-        retries, poor, started = 0, 0, self.backoff.clock()
-        give_up_at = float("inf")
+        retries, answered_with_error, started = 0, 0, self.backoff.clock()
+        deadline = float("inf")
         while True:
-            trying = await self.breaker.enter()
+            probe = await self.breaker.enter()
             error: BaseException | None = None
             try:
                 response = await self.llm.complete(messages, sampling, seed, tools)
@@ -202,25 +219,30 @@ class Retrying:
                 error = other
                 raise
             finally:
-                self.breaker.leave(trying, error)
+                self.breaker.leave(probe, error)
             retries += 1
-            poor += not isinstance(error, ServerUnreachable)
+            answered_with_error += not isinstance(error, ServerUnreachable)
             now = self.backoff.clock()
-            give_up_at = min(give_up_at, now + self.patience)
+            deadline = min(deadline, now + self.patience)
             wait = self._wait(error, retries)
-            if poor >= self.attempts or now + wait > give_up_at:
+            if answered_with_error >= self.attempts or now + wait > deadline:
                 raise TransientLLMError(
-                    f"gave up after {retries} attempts in {now - started:.0f} s; the last one: {error}"
+                    f"gave up after {retries} attempts in {now - started:.0f} s; the last error: {error}"
                 ) from error
             await self.backoff.sleep(wait)
 
     def _wait(self, error: TransientLLMError, retries: int) -> float:
-        """The seconds to wait after this failure."""
-        asked = error.retry_after or 0.0
-        if asked > self.longest_wait:
+        """The seconds to wait after this failure.
+
+        Raises:
+            TransientLLMError: the server asks for more than `longest_wait`.
+        """
+        requested = error.retry_after or 0.0
+        if requested > self.longest_wait:
             raise TransientLLMError(
-                f"asked to wait {asked:.0f} s, and we wait {self.longest_wait:.0f} s at most: {error}", asked
+                f"the server asks to wait {requested:.0f} s, and the limit is {self.longest_wait:.0f} s: {error}",
+                requested,
             ) from error
         if self.breaker.is_open and isinstance(error, ServerUnreachable):
-            return 0.0  # the breaker tells when
-        return asked + self.backoff.wait(retries)
+            return 0.0  # the breaker decides when the next call is made
+        return requested + self.backoff.wait(retries)

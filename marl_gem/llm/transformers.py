@@ -1,7 +1,7 @@
-"""A transformers model in this process, answering all waiting requests in one batch.
+"""A transformers model in this process, which answers all waiting requests in one batch.
 
-Tokens in, tokens out: an answer keeps the prompt's tokens, the sampled tokens and the log-probability each
-was drawn with; an earlier answer goes into the next prompt as the very tokens that were sampled.
+Tokens in, tokens out: a response holds the token ids of the prompt, the sampled token ids and the log-probability that
+each was drawn with. An earlier answer goes into the next prompt as the token ids that were sampled.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MARK = "\x00message\x00"
 class TransformersLLM:
     """Generates with a causal language model and its tokenizer.
 
-    Requests that come before the event loop has nothing else to do are answered together. The forward
-    passes run on the event loop itself: that makes the composition of every batch, and so a whole run,
-    depend on the seed alone, and costs nothing where all episodes wait for this model anyway.
+    Requests that arrive before the event loop becomes idle are answered together. The forward passes run in the
+    event loop's thread: so the composition of every batch, and with it a complete run, depends on the seed alone.
+    That costs nothing where all episodes wait for this model anyway.
 
     Args:
-        model: any causal model of transformers; it is shared with whoever trains it.
+        model: any causal language model of transformers; a trainer may share it.
         tokenizer: its tokenizer, with a chat template and an end-of-sequence token.
         name: goes into records, followed by the version.
         max_batch: the greatest number of requests in one forward pass.
@@ -54,7 +54,7 @@ class TransformersLLM:
         self.tokenizer = tokenizer
         self.base_name = name
         self.version = 0
-        self._end, self._end_text = tokenizer.eos_token_id, tokenizer.eos_token  # looked up once: it takes 20 us
+        self._end, self._end_text = tokenizer.eos_token_id, tokenizer.eos_token  # stored: the look-up is slow
         self.max_batch = max_batch
         self._waiting: list[_Request] = []
         self._encode_piece = lru_cache(100_000)(self._encode_text)
@@ -67,33 +67,32 @@ class TransformersLLM:
 
     @property
     def context(self) -> int:
-        """How many tokens the model reads, prompt and answer together; very many if it does not say."""
+        """The greatest number of tokens of prompt and answer together; 2**30 if the model does not declare it."""
         return int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
     ) -> Response:
         prompt = self.encode(messages, tools)
-        room = self.context - len(prompt)
-        if room < 1:
+        available = self.context - len(prompt)
+        if available < 1:
             raise ContextTooLong(
                 f"a prompt of {len(prompt)} tokens does not fit {self.name}, which reads {self.context}; "
                 "use a view that shows less history, or a model with a longer context"
             )
         loop = asyncio.get_running_loop()
-        sampling = msgspec.structs.replace(sampling, max_tokens=min(sampling.max_tokens, room))
+        sampling = msgspec.structs.replace(sampling, max_tokens=min(sampling.max_tokens, available))
         request = _Request(prompt, sampling, seed, loop.create_future())
         self._waiting.append(request)
         if len(self._waiting) == 1:
-            loop.call_soon(self._answer_when_quiet, 0)
+            loop.call_soon(self._answer_when_idle, 0)
         return await request.answer
 
     def encode(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[int, ...]:
-        """The tokens of a prompt; tools are told as the chat template tells them.
+        """The token ids of a prompt; the chat template shows the tools.
 
-        Answers that carry their tokens keep them, reasoning included. What stands in a message is text and
-        nothing else: the name of a control token in it does not become one, so that nobody can speak in
-        another's role.
+        Answers that carry their token ids keep them, reasoning included. The name of a control token inside of a
+        message is encoded as plain text, so that no message can imitate another role.
 
         Raises:
             LLMError: the chat template does not show every message once, in order.
@@ -103,7 +102,7 @@ class TransformersLLM:
             raise LLMError(f"the chat template of {self.name} leaves out or repeats messages; use another tokenizer")
         ids = list(self._encode_piece(pieces[0], False))
         for message, piece in zip(messages, pieces[1:], strict=True):
-            content = message.get("token_ids") or self._encode_piece(_said(message), True)
+            content = message.get("token_ids") or self._encode_piece(_message_text(message), True)
             ids += content
             if content and content[-1] == self._end:
                 piece = piece.removeprefix(self._end_text)
@@ -111,20 +110,20 @@ class TransformersLLM:
         return tuple(ids)
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
-        """The tokens of a complete answer with this text, its end included."""
+        """The token ids of a complete answer with this text, the end-of-sequence token included."""
         return (*self._encode_piece(text, True), self._end)
 
     @torch.inference_mode()
     def logprob(self, prompt: tuple[int, ...], answer: tuple[int, ...]) -> float:
-        """The natural logarithm of the probability that these tokens answer this prompt, at temperature 1."""
+        """The log-probability, in nats, of these answer tokens after this prompt, at temperature 1."""
         ids = torch.tensor([prompt + answer], device=self.model.device)
         logits = self.model.eval()(input_ids=ids).logits[0, len(prompt) - 1 : -1].double()
         return float(torch.log_softmax(logits, -1).gather(1, ids[0, len(prompt) :, None]).sum())
 
-    def _answer_when_quiet(self, seen: int) -> None:
-        """Wait until one round of the event loop has brought no further request, then answer all."""
+    def _answer_when_idle(self, seen: int) -> None:
+        """Wait until one iteration of the event loop has brought no further request, then answer all."""
         if len(self._waiting) > seen:
-            asyncio.get_running_loop().call_soon(self._answer_when_quiet, len(self._waiting))
+            asyncio.get_running_loop().call_soon(self._answer_when_idle, len(self._waiting))
             return
         requests, self._waiting = self._waiting, []
         requests = [request for request in requests if not request.answer.done()]
@@ -132,7 +131,7 @@ class TransformersLLM:
             batch = requests[start : start + self.max_batch]
             try:
                 answers = self._generate(batch)
-            except Exception as error:  # whatever it is, nobody may be left waiting
+            except Exception as error:  # whatever it is, no request may be left waiting
                 failure = LLMError(f"{self.name} failed on a batch of {len(batch)}: {error}")
                 for request in batch:
                     request.answer.set_exception(failure)
@@ -142,10 +141,10 @@ class TransformersLLM:
 
     @torch.inference_mode()
     def _generate(self, batch: Sequence[_Request]) -> list[Response]:
-        """Sample an answer to every request; equal prompts are read once."""
+        """Sample an answer to every request; equal prompts are prefilled once."""
         self.model.eval()
         prompts = {request.prompt: None for request in batch}
-        places = {prompt: place for place, prompt in enumerate(prompts)}
+        row_of = {prompt: row for row, prompt in enumerate(prompts)}
         ids, mask = self._pad_left(list(prompts))
         output = self.model(
             input_ids=ids,
@@ -154,7 +153,7 @@ class TransformersLLM:
             logits_to_keep=1,
             use_cache=any(request.sampling.max_tokens > 1 for request in batch),
         )
-        rows = torch.tensor([places[request.prompt] for request in batch], device=ids.device)
+        rows = torch.tensor([row_of[request.prompt] for request in batch], device=ids.device)
         logits, mask = output.logits[rows, -1], mask[rows]
         live, drafts = list(range(len(batch))), [_Draft(random.Random(request.seed)) for request in batch]
         cache = output.past_key_values
@@ -167,19 +166,19 @@ class TransformersLLM:
             for i, token, logprob in zip(live, tokens, logprobs, strict=True):
                 drafts[i].tokens.append(token)
                 drafts[i].logprobs.append(logprob)
-            going = [
-                place
-                for place, i in enumerate(live)
+            unfinished = [
+                row
+                for row, i in enumerate(live)
                 if drafts[i].tokens[-1] != self._end
                 and len(drafts[i].tokens) < batch[i].sampling.max_tokens
                 and not (batch[i].sampling.stop and self._stopped(drafts[i], batch[i].sampling.stop))
             ]
-            if not going:
+            if not unfinished:
                 break
-            if len(going) < len(live):
-                keep = torch.tensor(going, device=ids.device)
+            if len(unfinished) < len(live):
+                keep = torch.tensor(unfinished, device=ids.device)
                 cache.batch_select_indices(keep)
-                mask, live = mask[keep], [live[place] for place in going]
+                mask, live = mask[keep], [live[row] for row in unfinished]
             mask = torch.cat([mask, mask.new_ones(len(live), 1)], 1)
             output = self.model(
                 input_ids=torch.tensor([[drafts[i].tokens[-1]] for i in live], device=ids.device),
@@ -196,7 +195,7 @@ class TransformersLLM:
         reasoning, text = split_reasoning(self._decode(tokens))
         stopped = self._stopped(draft, request.sampling.stop)
         if stopped:
-            text = text[: min(place for stop in request.sampling.stop if (place := text.find(stop)) >= 0)]
+            text = text[: min(start for stop in request.sampling.stop if (start := text.find(stop)) >= 0)]
         return Response(
             text=text,
             reasoning=reasoning,
@@ -209,7 +208,7 @@ class TransformersLLM:
         )
 
     def _stopped(self, draft: _Draft, stop: Sequence[str]) -> bool:
-        """Whether what was said so far, reasoning left out, holds one of these texts."""
+        """Whether the text so far, without reasoning, holds one of these texts."""
         if not stop:
             return False
         _, text = split_reasoning(str(self.tokenizer.decode(draft.tokens, skip_special_tokens=True)))
@@ -223,7 +222,7 @@ class TransformersLLM:
         return ids, mask.to(self.model.device)
 
     def _render_messages(self, roles: tuple[str, ...], tools: tuple[str, ...]) -> str:
-        """The chat template around these roles' messages, with a mark where each message stands."""
+        """The chat template for messages of these roles, with a mark in place of each message's content."""
         chat = [{"role": role, "content": _MARK} for role in roles]
         functions = [{"type": "function", "function": json.loads(tool)} for tool in tools] or None
         try:
@@ -236,7 +235,7 @@ class TransformersLLM:
             ) from error
 
     def _encode_text(self, text: str, plain: bool) -> tuple[int, ...]:
-        """Tokens of a text; if it is plain, the names of control tokens in it are only text."""
+        """The token ids of a text; if `plain`, the names of control tokens in it are encoded as text."""
         safe = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers do not take lone surrogates
         return tuple(self.tokenizer.encode(safe, add_special_tokens=False, split_special_tokens=plain))
 
@@ -263,10 +262,17 @@ class _Draft:
 def _sample(
     logits: torch.Tensor, samplings: Sequence[Sampling], draws: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """One token a row by inverse transform sampling, so that a row's token depends on its own draw alone.
+    """Sample one token per row by inverse transform sampling, so that a row's token depends on its draw alone.
 
-    Returns the tokens and the log-probabilities they were drawn with; at temperature 0 the most likely
-    token is certain, and its log-probability 0. With `top_p` they are those among the tokens that are left.
+    Args:
+        logits: a tensor of the shape (rows, vocabulary).
+        samplings: one per row.
+        draws: one per row, uniform in [0, 1).
+
+    Returns:
+        The tokens and the log-probabilities, in nats, that they were drawn with. At temperature 0 the most likely
+        token is certain and its log-probability is 0. With `top_p` below 1 the distribution is renormalized over the
+        remaining tokens.
     """
     scale = torch.tensor([s.temperature for s in samplings], dtype=torch.float64, device=logits.device).unsqueeze(1)
     greedy = scale == 0
@@ -282,21 +288,21 @@ def _sample(
 
 
 def _nucleus(logprobs: torch.Tensor, top_p: Sequence[float]) -> torch.Tensor:
-    """Only the most likely tokens that together have the probability `top_p`, the one that reaches it included.
+    """Keep the most likely tokens that together have the probability `top_p`, including the one that reaches it.
 
     Source: Holtzman et al. (arXiv 1904.09751).
     """
-    most = torch.tensor(top_p, dtype=torch.float64, device=logprobs.device).unsqueeze(1)
-    ordered, places = logprobs.sort(dim=-1, descending=True, stable=True)
+    threshold = torch.tensor(top_p, dtype=torch.float64, device=logprobs.device).unsqueeze(1)
+    ordered, tokens = logprobs.sort(dim=-1, descending=True, stable=True)
     before = ordered.exp().cumsum(-1) - ordered.exp()
-    out = (before >= most) & (most < 1)
+    out = (before >= threshold) & (threshold < 1)
     out[:, 0] = False
-    kept = logprobs.masked_fill(torch.zeros_like(out).scatter(1, places, out), -torch.inf)
-    return torch.log_softmax(kept, dim=-1)
+    remaining = logprobs.masked_fill(torch.zeros_like(out).scatter(1, tokens, out), -torch.inf)
+    return torch.log_softmax(remaining, dim=-1)
 
 
-def _said(message: Message) -> str:
-    """A message as text, with what it keeps of its reasoning at its head."""
+def _message_text(message: Message) -> str:
+    """A message as text; its reasoning, if it has any, comes first."""
     text = _text(message["content"])
     return f"<think>\n{message['reasoning']}\n</think>\n\n{text}" if message.get("reasoning") else text
 
@@ -308,7 +314,7 @@ def _text(content: str | list[dict[str, Any]]) -> str:
     if kinds:
         raise LLMError(
             f"a model in this process reads text only, but an observation holds {', '.join(kinds)}; use a server's "
-            "model, or a wrapper that puts it in words (marl_gem.wrappers.MapObservation)"
+            "model, or a wrapper that describes it as text (marl_gem.wrappers.MapObservation)"
         )
     return "\n".join(part["text"] for part in content)
 
@@ -316,26 +322,26 @@ def _text(content: str | list[dict[str, Any]]) -> str:
 def load(
     folder: str | Path, *, name: str | None = None, device: str | None = None, max_batch: int = 1024
 ) -> TransformersLLM:
-    """A model from a folder in the layout of transformers; nothing is fetched from anywhere.
+    """Load a model from a folder in the layout of transformers; nothing is downloaded.
+
+    Weights are bfloat16 on a GPU that supports it, and float32 elsewhere.
 
     Args:
         folder: holds the weights, the configuration and the tokenizer with its chat template.
-        name: goes into records; by default the folder's.
+        name: goes into records; by default the name of the folder.
         device: by default "cuda" or "mps" where there is one, else "cpu".
         max_batch: the greatest number of requests in one forward pass.
-
-    Weights are bfloat16 on a GPU that computes with it and float32 elsewhere.
 
     Raises:
         LLMError: the folder holds no such model, or its tokenizer has no chat template.
     """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    half = device.startswith("cuda") and torch.cuda.is_bf16_supported()
+    bfloat16 = device.startswith("cuda") and torch.cuda.is_bf16_supported()
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.bfloat16 if half else torch.float32, local_files_only=True
+            folder, dtype=torch.bfloat16 if bfloat16 else torch.float32, local_files_only=True
         )
     except (OSError, ValueError, KeyError) as error:
         raise LLMError(f"{folder} holds no model that transformers can load: {error}") from error

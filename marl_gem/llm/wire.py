@@ -1,6 +1,6 @@
-"""The chat-completions API of OpenAI, as vLLM, SGLang, llama.cpp and many services speak it.
+"""The JSON of OpenAI's chat-completions API, as vLLM, SGLang, llama.cpp and many services speak it.
 
-From our records to its JSON and back; nothing here touches the network.
+Converts records to request bodies, and replies to records. Nothing here uses the network.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from marl_gem.llm import Sampling
 from marl_gem.tools.calls import read_calls, write_call
 from marl_gem.types import ContentPart, Message, Response, ToolCall, ToolSpec, read_json
 
-# What we ask
+# Requests
 
 
 def write_request(
@@ -38,13 +38,17 @@ def write_request(
 ) -> dict[str, Any]:
     """The body of a request.
 
-    `sampling` is all that shapes the distribution: what servers would take from a model's own generation
-    settings (top_k and the like) is turned off. `tokens` and `logprobs` ask for the tokens' ids and
-    log-probabilities. What stands in `refused`, as `refusals` gives it, is left out or put in other words.
-    `extra_body` is added last and wins.
+    `sampling` alone shapes the distribution: what servers would take from the model's default generation settings
+    (top_k and the like) is turned off.
+
+    Args:
+        tokens: request the token ids of prompt and answer.
+        logprobs: request the log-probabilities of the answer's tokens.
+        refused: fields that the server does not accept, from `refusals`; they are left out or replaced.
+        extra_body: fields that are added last, and replace others.
 
     Raises:
-        LLMError: a message holds what a chat API has no form for.
+        LLMError: a message has content that a chat API cannot express.
     """
     limit = "max_completion_tokens" if "max_tokens" in refused else "max_tokens"
     body: dict[str, Any] = {
@@ -53,7 +57,7 @@ def write_request(
         limit: sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        "seed": seed & 0x7FFF_FFFF,  # llama.cpp takes 32 bits, and the highest number there means any
+        "seed": seed & 0x7FFF_FFFF,  # llama.cpp takes 32 bits, and the greatest number means a random seed
         "top_k": -1,
         "min_p": 0.0,
         "repetition_penalty": 1.0,
@@ -75,26 +79,26 @@ def write_request(
 
 
 DISPENSABLE = ("return_token_ids", "logprobs", "top_k", "min_p", "repetition_penalty", "seed")
-"""Fields that a server may refuse: there is an answer without them."""
+"""Fields that a server may refuse; a request is valid without them."""
 
 BEYOND_OPENAI = frozenset({"return_token_ids", "logprobs", "top_k", "min_p", "repetition_penalty"})
-"""What OpenAI's own API does not know, and log-probabilities, which are of no use without the ids of tokens."""
+"""Fields that OpenAI's API does not know, and log-probabilities, which are useless without token ids."""
 
 _REFUSALS = {
     **{name: re.compile(rf"\b{name}\b") for name in DISPENSABLE},
-    "max_tokens": re.compile("max_completion_tokens"),  # OpenAI's newer models name what they want instead
-    "tool_choice": re.compile("tool.choice|tool-call-parser"),  # vLLM without a parser of calls: we read them in text
+    "max_tokens": re.compile("max_completion_tokens"),  # OpenAI's newer models name the new field
+    "tool_choice": re.compile("tool.choice|tool-call-parser"),  # vLLM without a tool-call parser
 }
 
 
 def refusals(error: str, body: Mapping[str, Any]) -> set[str]:
-    """The parts of a request that this error's text refuses, of those that can be done without."""
-    asked = {*body, "tool_choice"} if "tools" in body and "tool_choice" not in body else set(body)
-    return {name for name, pattern in _REFUSALS.items() if name in asked and pattern.search(error)}
+    """The optional fields of a request that an error message names."""
+    fields = {*body, "tool_choice"} if "tools" in body and "tool_choice" not in body else set(body)
+    return {name for name, pattern in _REFUSALS.items() if name in fields and pattern.search(error)}
 
 
 def write_json(body: object) -> bytes:
-    """JSON in UTF-8. Lone surrogates, which UTF-8 has no form for, become question marks."""
+    """JSON in UTF-8. Lone surrogates, which UTF-8 cannot encode, become question marks."""
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
@@ -102,25 +106,24 @@ def write_json(body: object) -> bytes:
 
 
 def write_messages(messages: Sequence[Message], *, native: bool) -> list[dict[str, Any]]:
-    """Our messages as the API's.
+    """Convert messages to those of the API.
 
-    With `native`, calls in an assistant's text become calls of the API, if every one can be read and has its
-    answer, which the API insists on. Other calls stay in the text, and their answers are told by the user, in
-    the tags that Hermes and Qwen templates put around them. What a message keeps of its reasoning stands at its
-    head, as the model wrote it.
+    With `native`, tool calls in an assistant's text become tool calls of the API, if all can be parsed and all have a
+    result, which the API requires. Other calls stay in the text, and their results become user messages, in the tags
+    that Hermes and Qwen templates use. The reasoning of a message, if it was kept, precedes its text in think tags.
     """
     written: list[dict[str, Any]] = []
     unanswered: deque[str] = deque()
     count = 0
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         role, content = message["role"], message["content"]
         if role == "assistant":
             text = _text(content)
-            said, calls = _native_calls(text, messages, place) if native else (text, [])
+            spoken, calls = _native_calls(text, messages, index) if native else (text, [])
             reasoning = f"<think>\n{message['reasoning']}\n</think>\n\n" if message.get("reasoning") else ""
-            line: dict[str, Any] = {"role": role, "content": reasoning + said}
+            line: dict[str, Any] = {"role": role, "content": reasoning + spoken}
             if calls:
-                ids = [f"call{number:05}" for number in range(count, count + len(calls))]  # Mistral wants 9 characters
+                ids = [f"call{number:05}" for number in range(count, count + len(calls))]  # Mistral: 9 characters
                 line["tool_calls"] = [_write_call(id, call) for id, call in zip(ids, calls, strict=True)]
                 unanswered.extend(ids)
                 count += len(calls)
@@ -129,7 +132,7 @@ def write_messages(messages: Sequence[Message], *, native: bool) -> list[dict[st
             written.append({"role": role, "tool_call_id": unanswered.popleft(), "content": _text(content)})
         elif role == "tool":
             answer = f"<tool_response>\n{_text(content)}\n</tool_response>"
-            if place and messages[place - 1]["role"] == "tool":  # templates may insist that roles alternate
+            if index and messages[index - 1]["role"] == "tool":  # templates may require that roles alternate
                 written[-1]["content"] += "\n" + answer
             else:
                 written.append({"role": "user", "content": answer})
@@ -138,14 +141,17 @@ def write_messages(messages: Sequence[Message], *, native: bool) -> list[dict[st
     return written
 
 
-def _native_calls(text: str, messages: Sequence[Message], place: int) -> tuple[str, list[ToolCall]]:
-    """What is said and the calls, or the whole text and none if they cannot be told apart from it."""
-    said, found = read_calls(text)
+def _native_calls(text: str, messages: Sequence[Message], index: int) -> tuple[str, list[ToolCall]]:
+    """The text of message `index` without its tool calls, and the calls.
+
+    The complete text and no calls, if a call is broken or their number is not that of the results that follow.
+    """
+    spoken, found = read_calls(text)
     calls = [call for call in found if isinstance(call, ToolCall)]
-    answers = 0
-    while place + answers + 1 < len(messages) and messages[place + answers + 1]["role"] == "tool":
-        answers += 1
-    return (said, calls) if len(calls) == len(found) == answers else (text, [])
+    results = 0
+    while index + results + 1 < len(messages) and messages[index + results + 1]["role"] == "tool":
+        results += 1
+    return (spoken, calls) if len(calls) == len(found) == results else (text, [])
 
 
 def _write_call(id: str, call: ToolCall) -> dict[str, Any]:
@@ -154,7 +160,7 @@ def _write_call(id: str, call: ToolCall) -> dict[str, Any]:
 
 
 def function_schema(tool: ToolSpec) -> dict[str, Any]:
-    """A tool as chat APIs and templates take it; some insist on a schema also where there is nothing to give."""
+    """The schema of a tool for chat APIs and templates; some require one for tools without parameters too."""
     parameters = tool.parameters or {"type": "object", "properties": {}}
     return {
         "type": "function",
@@ -180,13 +186,13 @@ def _text(content: str | list[ContentPart]) -> str:
     for part in content:
         if part.get("type") not in ("text", "tool_result"):
             raise LLMError(
-                f"a chat API has no form for a part of the type {part.get('type')!r} here: "
+                f"a chat API cannot express a part of the type {part.get('type')!r} here: "
                 "users may send text and images, all others text"
             )
     return "\n".join(part["text"] for part in content)
 
 
-# What is answered
+# Replies
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -234,7 +240,7 @@ class _Usage(msgspec.Struct):
 
 
 class Reply(msgspec.Struct):
-    """A chat completion, as far as it matters here. `token_ids` and `prompt_token_ids` are vLLM's."""
+    """The fields of a chat completion that are read. `token_ids` and `prompt_token_ids` are vLLM's."""
 
     choices: list[_Choice] = []
     usage: _Usage | None = None
@@ -245,24 +251,24 @@ _read_reply = msgspec.json.Decoder(Reply).decode
 
 
 def read_reply(body: bytes) -> Reply:
-    """What a body says.
+    """Parse the body of a reply.
 
     Raises:
-        ValueError: it is no chat completion, and why.
+        ValueError: it is no chat completion; the message says why.
     """
     try:
         reply = _read_reply(body)
     except msgspec.ValidationError as error:
         raise ValueError(f"it is no chat completion: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        reply = _read_odd_reply(body)
+        reply = _read_invalid_reply(body)
     if not reply.choices:
         raise ValueError("it holds no choices")
     return reply
 
 
-def _read_odd_reply(body: bytes) -> Reply:
-    """Python's own reader takes lone surrogates, and says best what is wrong."""
+def _read_invalid_reply(body: bytes) -> Reply:
+    """Parse a body that msgspec refuses: Python's parser accepts lone surrogates, and has better messages."""
     try:
         return msgspec.convert(read_json(body.decode("utf-8", "replace")), Reply)
     except msgspec.ValidationError as error:
@@ -274,13 +280,17 @@ def _read_odd_reply(body: bytes) -> Reply:
 def read_response(
     reply: Reply, *, version: int = 0, seconds: float = 0.0, price: tuple[float, float] | None = None
 ) -> Response:
-    """A reply as a response: native calls written into the text, reasoning apart, tokens as they were sampled.
+    """Convert a reply to a response.
+
+    Native tool calls are written into the text, reasoning is separated from it, and token ids stay as sampled.
 
     Args:
-        price: US dollars for a million tokens read and written.
+        version: the version of the policy that answered.
+        seconds: how long the call took.
+        price: US dollars for a million tokens read and written; None leaves the cost unknown.
 
     Raises:
-        ValueError: the reply contradicts itself, and how.
+        ValueError: the reply is inconsistent; the message says how.
     """
     choice = reply.choices[0]
     message = choice.message
@@ -300,7 +310,7 @@ def read_response(
     if token_ids and choice.logprobs and choice.logprobs.content:
         logprobs = tuple([token.logprob for token in choice.logprobs.content])
         if len(logprobs) != len(token_ids):
-            raise ValueError(f"it holds {len(token_ids)} ids of tokens, but {len(logprobs)} log-probabilities")
+            raise ValueError(f"it holds {len(token_ids)} token ids, but {len(logprobs)} log-probabilities")
     usage, cost = _usage(reply.usage), None
     if usage and price:
         cost = (usage["prompt_tokens"] * price[0] + usage["completion_tokens"] * price[1]) / 1e6
@@ -319,52 +329,52 @@ def read_response(
 
 
 def split_reasoning(text: str) -> tuple[str, str]:
-    """The reasoning at the head of a text, and what follows it.
+    """Split a text that begins with reasoning in think tags into the reasoning and the rest.
 
-    Reasoning that never ends, because the tokens ran out, leaves nothing to follow.
+    If the reasoning has no end, because the limit on tokens was reached, the rest is empty.
     """
     head = text.lstrip()
     if not head.startswith("<think>"):
         return "", text
-    reasoning, _, said = head.removeprefix("<think>").partition("</think>")
-    return reasoning.strip(), said.lstrip()
+    reasoning, _, rest = head.removeprefix("<think>").partition("</think>")
+    return reasoning.strip(), rest.lstrip()
 
 
-def _usage(told: _Usage | None) -> dict[str, int]:
-    """Tokens read and written; `cached_tokens` are some of those read."""
-    if told is None:
+def _usage(usage: _Usage | None) -> dict[str, int]:
+    """Tokens read and written; `cached_tokens` are part of those read."""
+    if usage is None:
         return {}
-    usage = {"prompt_tokens": told.prompt_tokens, "completion_tokens": told.completion_tokens or 0}
-    if told.prompt_tokens_details and told.prompt_tokens_details.cached_tokens is not None:
-        usage["cached_tokens"] = told.prompt_tokens_details.cached_tokens
-    return usage
+    counts = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens or 0}
+    if usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens is not None:
+        counts["cached_tokens"] = usage.prompt_tokens_details.cached_tokens
+    return counts
 
 
-# What is refused
+# Errors
 
 _OVERFLOW = re.compile(
     r"context_length_exceeded|context_window_exceeded|exceed_context_size|maximum context length|prompt is too long"
     r"|(context|maximum model) (length|size|window)[^\n]{0,200}exceed"
     r"|(exceed|longer than)[^\n]{0,200}(context|maximum model) (length|size|window)"
-    r"|max_tokens must be at least 1, got (0|-)",  # vLLM: the prompt fills the context, and leaves no room to answer
+    r"|max_tokens must be at least 1, got (0|-)",  # vLLM: the prompt fills the context
     re.IGNORECASE,
 )
-"""How OpenAI, vLLM, SGLang, llama.cpp and others say that a prompt does not fit."""
+"""The messages of OpenAI, vLLM, SGLang, llama.cpp and others for a prompt that is too long."""
 
 
 def is_overflow(error: str) -> bool:
-    """Whether an error's text says that the prompt does not fit the model."""
+    """Whether an error message says that the prompt is too long for the model."""
     return bool(_OVERFLOW.search(error[:4096]))
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds to wait that a server asks for, as a number or as a date."""
-    told = headers.get("Retry-After", "").strip()
+    """The seconds to wait that a server asks for, in numbers or as a date; None if it does not ask."""
+    value = headers.get("Retry-After", "").strip()
     try:
-        seconds = float(told)
+        seconds = float(value)
     except ValueError:
         try:
-            seconds = email.utils.parsedate_to_datetime(told).timestamp() - time.time()
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
         except (ValueError, TypeError, OverflowError):
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
@@ -380,7 +390,7 @@ class _Cards(msgspec.Struct):
 
 
 def read_models(body: bytes, adapters: bool) -> list[str]:
-    """The names of the models that a server lists, with or without those of their adapters.
+    """The names of the models in a server's list, with or without those of their adapters.
 
     Raises:
         ValueError: the body is no such list.

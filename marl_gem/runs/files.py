@@ -102,8 +102,8 @@ def explained(path: Path, action: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise JournalError(
-            f"cannot {action} {path}: {error.strerror or error}. What was written before is safe; fix this, then "
-            "continue the run with --resume"
+            f"cannot {action} {path}: {error.strerror or error}. What was written before is safe; when this is "
+            "fixed, --resume continues the run"
         ) from error
 
 

@@ -173,9 +173,7 @@ def _with_strategy(
 ) -> Policy:
     """Apply a strategy for each agent apart: the same name may mean something else there."""
     if not agents:
-        raise ConfigError(
-            f"strategy={name} depends on the agent, and none is named; call load_policy(..., agents=[...])"
-        )
+        raise ConfigError(f"strategy={name} is one of an agent, and none is named; call load_policy(..., agents=[...])")
     policies = {}
     for agent in agents:
         policy = base.policies.get(agent, base) if isinstance(base, PolicyPerSeat) else base

@@ -125,7 +125,9 @@ class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _MODEL_KINDS: tuple[Kind, ...] = ("http", "litellm", "hf")
+_RESERVED = ("random", "human", "scripted", "replay", "litellm", "hf")
 RANDOM = PolicySpec("random")
+"""The policy of every agent for which none is named."""
 
 
 def is_learner_name(text: str) -> bool:
@@ -134,7 +136,7 @@ def is_learner_name(text: str) -> bool:
     Such a name is of small letters, digits, - and _, begins with a letter, and is no word that `PolicySpec` knows. So a
     run's folder in the working directory is written `./NAME`.
     """
-    return re.fullmatch(r"[a-z][a-z0-9_-]*", text) is not None and text not in _FORMS
+    return re.fullmatch(r"[a-z][a-z0-9_-]*", text) is not None and text not in _RESERVED
 
 
 def _split(text: str) -> list[str]:

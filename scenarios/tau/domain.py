@@ -1,11 +1,11 @@
 """A domain: its data, its policy, its tools and its tasks. A folder, and a module of tools.
 
-data/*.json      one table a file: {"id": {...}, ...}
-policy.md        the assistant's instructions
-tasks_*.json     one split a file: [{"user_id", "instruction", "actions": [{"name", "kwargs"}], "outputs"}, ...];
-                 a task may bring "data" of its own, as {"table": {"id": {...}}}, which is there when it begins
-user.md          optional: the customer's instructions, around {instruction} and {stop}
-tools.json       optional: the schemas to offer, in their order; otherwise those of the module
+    data/*.json      one table a file: {"id": {...}, ...}
+    policy.md        the assistant's instructions
+    tasks_*.json     one split a file: [{"user_id", "instruction", "actions": [{"name", "kwargs"}], "outputs"}, ...];
+                     a task may bring "data" of its own, as {"table": {"id": {...}}}, which is there when it begins
+    user.md          optional: the customer's instructions, around {instruction} and {stop}
+    tools.json       optional: the schemas to offer, in their order; otherwise those of the module
 
 The module has `TOOLS`, the assistant's, and `TERMINATING`, the names of those that end an episode, if any do. It may
 say in `TABLES` which tables must not be missing or empty, as calls would all be refused, the task's own as well. If the

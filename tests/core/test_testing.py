@@ -795,7 +795,7 @@ def test_the_command_makes_the_env_with_options() -> None:
         (
             ["check", "scenarios_with_sets:Sets", "-o", "size=3"],
             InvalidOption,
-            "cannot be made: .* Give its options with -o",
+            "got an unexpected keyword argument 'size'. It takes: max_steps",
         ),
         (["check", "game:KuhnPoker-v0", "-o", "size=3"], InvalidOption, "It takes: max_steps"),
         (["check", "collections:Counter"], MarlGemError, "makes a Counter, not a MultiAgentEnv"),

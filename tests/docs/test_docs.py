@@ -64,7 +64,7 @@ def test_a_page_is_true(page: Path, tmp_path: Path) -> None:
 
 
 def test_there_are_pages_and_examples() -> None:
-    assert {"tau-domains", "write-a-scenario"} <= {page.stem for page in PAGES}
+    assert {"index", "tau-domains", "write-a-scenario"} <= {page.stem for page in PAGES}
     assert {"haggle", "conversation", "pettingzoo_in_text"} <= {example.stem for example in EXAMPLES}
 
 

@@ -703,7 +703,7 @@ class TestAFolderThatFails:
     def test_a_full_disk_is_told_and_costs_nothing_that_counted(self, tmp_path: Path, disk: Path) -> None:
         done: list[int] = []
         plan = plan_evaluation(Ground.of(Slow), SlowPolicy(0.02), Numbers(n=300))
-        with pytest.raises(JournalError, match=r"No space left on device.*--resume plays what is owed"):
+        with pytest.raises(JournalError, match=r"No space left on device.*--resume continues the run"):
             run(plan, disk / "run", watch=lambda progress: done.append(progress.done))
         there = ids(disk / "run")
         assert 0 < done[-1] <= len(there) == len(set(there)) < 300

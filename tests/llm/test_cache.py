@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import marl_gem
 from marl_gem.errors import ConfigError, LLMError, RecordError, TransientLLMError
 from marl_gem.llm import Sampling
-from marl_gem.llm.cache import FORMAT, Cached, ResponseCache, question_key
+from marl_gem.llm.cache import FORMAT, Cached, ResponseCache, request_key
 from marl_gem.llm.retry import Backoff, Retrying
 from marl_gem.policies import LLMPolicy
 from marl_gem.rollout import Job, collect
@@ -126,13 +126,13 @@ def test_a_cache_keeps_the_models_name_and_any_text(file: Path) -> None:
 )
 def test_what_makes_another_question(other: dict[str, Any]) -> None:
     asked: dict[str, Any] = {"llm": Counting(), "messages": HELLO, "sampling": PLAIN, "seed": 7, "tools": ()}
-    assert question_key(**asked) == question_key(**asked | {"llm": Counting(), "messages": [dict(HELLO[0])]})
-    assert question_key(**asked) != question_key(**asked | other)
+    assert request_key(**asked) == request_key(**asked | {"llm": Counting(), "messages": [dict(HELLO[0])]})
+    assert request_key(**asked) != request_key(**asked | other)
 
 
 def test_the_order_of_names_makes_no_other_question() -> None:
     one, two = {"type": "object", "title": "x"}, {"title": "x", "type": "object"}
-    keys = {question_key(Counting(), HELLO, PLAIN, 7, [ToolSpec("look", "", schema)]) for schema in (one, two)}
+    keys = {request_key(Counting(), HELLO, PLAIN, 7, [ToolSpec("look", "", schema)]) for schema in (one, two)}
     assert len(keys) == 1
 
 
@@ -141,7 +141,7 @@ def test_the_order_of_names_makes_no_other_question() -> None:
 def test_no_two_conversations_share_a_key(said: list[tuple[str, str]]) -> None:
     messages: list[Message] = [{"role": role, "content": text} for role, text in said]
     joined: list[Message] = [{"role": said[0][0], "content": "".join(text for _, text in said)}]
-    same = question_key(Counting(), messages, PLAIN, 7, ()) == question_key(Counting(), joined, PLAIN, 7, ())
+    same = request_key(Counting(), messages, PLAIN, 7, ()) == request_key(Counting(), joined, PLAIN, 7, ())
     assert same == (messages == joined)
 
 
@@ -163,7 +163,7 @@ def test_around_retries_the_answer_is_kept_with_what_it_took(file: Path) -> None
 
 
 def test_a_model_without_a_name_is_refused(file: Path) -> None:
-    with pytest.raises(ConfigError, match="name the one that is asked"):
+    with pytest.raises(ConfigError, match="needs the name of the model"):
         Cached(Retrying(Counting(model=None)), file)
 
 
@@ -438,7 +438,7 @@ def test_pages_that_are_damaged_later_are_told(file: Path) -> None:
 def test_where_nothing_can_be_written_the_run_goes_on_with_one_warning(file: Path) -> None:
     cached = Cached(model := Counting(), file)
     change(file, "CREATE TRIGGER full BEFORE INSERT ON answers BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
-    with pytest.warns(RuntimeWarning, match="keeps no answers: disk is full") as caught:
+    with pytest.warns(RuntimeWarning, match="stores no responses: disk is full") as caught:
         assert [ask(cached, seed=seed).text for seed in range(3)] == ["answer 1", "answer 2", "answer 3"]
     assert len(caught) == 1 and model.asked == 3
 
@@ -448,7 +448,7 @@ def test_an_answer_that_is_no_plain_data_is_answered_and_not_kept(file: Path) ->
         async def complete(self, *arguments: Any) -> Response:
             return Response("ok", logprobs=(float("nan"),))
 
-    with pytest.warns(RuntimeWarning, match="keeps no answers"):
+    with pytest.warns(RuntimeWarning, match="stores no responses"):
         assert ask(Cached(Odd(), file)).text == "ok"
 
 

@@ -33,8 +33,7 @@ from marl_gem.errors import (
     ServerUnreachable,
     TransientLLMError,
 )
-from marl_gem.llm import Sampling
-from marl_gem.llm import http as http_module
+from marl_gem.llm import Sampling, http_client
 from marl_gem.llm.http import HTTPModel, Timeouts
 from marl_gem.llm.retry import Backoff, Retrying
 from marl_gem.policies import LLMPolicy
@@ -483,8 +482,9 @@ def test_one_model_in_several_loops_leaves_nothing_open() -> None:
         from tests.fake_server import FakeServer, hang
 
         async def use(model, close):
+            asyncio.get_running_loop().slow_callback_duration = 60
             async with FakeServer(hang) as server:
-                model._base = model._base.with_port(server.port)
+                model._client.base = model._client.base.with_port(server.port)
                 asking = [model.complete([{"role": "user", "content": "hi"}], Sampling(), 1) for _ in range(9)]
                 stuck, *others = map(asyncio.create_task, asking)
                 await asyncio.sleep(0.1)
@@ -590,7 +590,7 @@ FAULTS: dict[str, tuple[Behaviour, type[LLMError], str]] = {
     "deeply nested aside": (raw(b'{"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"), TransientLLMError, "nested"),
     "NaN": (NAN, TransientLLMError, "NaN"),
     "infinite": (raw(b'{"choices":[{"message":{"content":1e999}}]}'), TransientLLMError, "content"),
-    "wrong lengths": (WRONG_LENGTHS, TransientLLMError, "3 ids of tokens, but 2 log-prob"),
+    "wrong lengths": (WRONG_LENGTHS, TransientLLMError, "3 token ids, but 2 log-prob"),
     "aborted": (edited(lambda whole: whole["choices"][0].update(finish_reason="abort")), TransientLLMError, "abort"),
     "lying gzip": (raw(b"ok", headers={"Content-Encoding": "gzip"}), TransientLLMError, "did not answer in full"),
     **{f"too long, {who}": (status(400, said), ContextTooLong, "history") for who, said in TOO_LONG.items()},
@@ -723,7 +723,7 @@ async def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_bodies_without_end_are_not_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_module, "MAX_BODY", 2**20)
+    monkeypatch.setattr(http_client, "MAX_BODY", 2**20)
     packed = {"Content-Encoding": "gzip"}
     for behaviour in (raw(b"x" * 2**21), raw(gzip.compress(b" " * 2**27), headers=packed)):
         with pytest.raises(LLMError, match="more than 1 MiB") as caught:
@@ -867,7 +867,7 @@ def test_proxies_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -
             monkeypatch.setenv("no_proxy", "inside.example")
             assert (await ask(HTTPModel("http://outside.example/v1", "tiny"))).text == "ok"
             assert (await ask(HTTPModel(server.url, "tiny"))).text == "ok" and len(server.calls) == 1
-            assert http_module._proxy(http_module._base("http://inside.example")) is None
+            assert http_client.find_proxy(http_client.parse_url("http://inside.example")) is None
         assert seen == ["http://outside.example/v1/chat/completions"]
 
     through()

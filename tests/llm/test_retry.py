@@ -1,4 +1,4 @@
-"""Asking again: how often, how long to wait in between, and not all at once while a server is away."""
+"""Retries: how many, the waits between them, and one half-open probe at a time while a server is unreachable."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from marl_gem import Response, ToolSpec
 from marl_gem.errors import ContextTooLong, LLMError, ServerUnreachable, TransientLLMError
 from marl_gem.llm import Sampling
-from marl_gem.llm.retry import Backoff, Breaker, Retrying
+from marl_gem.llm.retry import Backoff, CircuitBreaker, Retrying
 from marl_gem.types import Message
 
-AWAY = ServerUnreachable("nobody there")
+UNREACHABLE = ServerUnreachable("no connection")
 BUSY = TransientLLMError("busy")
 
 
 class Clock:
-    """Time that passes only when somebody sleeps; everybody's sleeps are noted."""
+    """Time that passes only in `sleep`; `sleeps` records all of them."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -47,7 +47,7 @@ class Clock:
 
 
 class Scripted:
-    """A model that fails as told, and answers when there is nothing more to fail at."""
+    """A model that raises these errors, one a call, and answers afterwards. None is an answer too."""
 
     name = "scripted"
 
@@ -76,14 +76,14 @@ class Scripted:
 
 
 class Server(Scripted):
-    """A model that is there at some times of the clock."""
+    """A model that is reachable at some times of the clock."""
 
     def __init__(self, clock: Clock, there: Callable[[float], bool]) -> None:
         super().__init__()
         self.clock, self.there = clock, there
 
     def otherwise(self) -> BaseException | None:
-        return None if self.there(self.clock.now) else AWAY
+        return None if self.there(self.clock.now) else UNREACHABLE
 
 
 async def ask(llm: Retrying) -> Response:
@@ -103,14 +103,14 @@ def test_a_good_answer_passes_through() -> None:
     assert asyncio.run(ask(llm)) == Response("hi 3 7 1") and llm.name == "scripted"
 
 
-def test_transient_faults_are_asked_again_and_counted() -> None:
+def test_transient_errors_are_retried_and_counted() -> None:
     clock = Clock()
-    model = Scripted(BUSY, BUSY, AWAY, BUSY)
+    model = Scripted(BUSY, BUSY, UNREACHABLE, BUSY)
     assert asyncio.run(ask(Retrying(model, backoff=clock.backoff()))) == Response("hi 3 7 1", retries=4)
     assert clock.sleeps == [1, 2, 4, 8] and model.calls == 5
 
 
-def test_waits_are_drawn_from_nothing_up_to_a_bound_that_doubles_and_is_capped() -> None:
+def test_waits_are_uniform_up_to_a_bound_that_doubles_and_is_capped() -> None:
     backoff = Backoff(1.0, 5.0, rng=random.Random(0))
     for failures, bound in ((1, 1.0), (2, 2.0), (3, 4.0), (4, 5.0), (10_000, 5.0)):
         waits = [backoff.wait(failures) for _ in range(300)]
@@ -118,7 +118,7 @@ def test_waits_are_drawn_from_nothing_up_to_a_bound_that_doubles_and_is_capped()
 
 
 @pytest.mark.parametrize("error", [LLMError("401"), ContextTooLong("too long"), ValueError("a bug")])
-def test_what_will_not_go_well_is_not_asked_again(error: Exception) -> None:
+def test_other_errors_are_not_retried(error: Exception) -> None:
     clock, model = Clock(), Scripted(BUSY, error)
     with pytest.raises(type(error)) as caught:
         asyncio.run(ask(Retrying(model, backoff=clock.backoff())))
@@ -127,7 +127,7 @@ def test_what_will_not_go_well_is_not_asked_again(error: Exception) -> None:
 
 def test_attempts_are_limited() -> None:
     clock, model = Clock(), Scripted(*[BUSY] * 9)
-    with pytest.raises(TransientLLMError, match="gave up after 3 attempts in 3 s; the last one: busy") as caught:
+    with pytest.raises(TransientLLMError, match="gave up after 3 attempts in 3 s; the last error: busy") as caught:
         asyncio.run(ask(Retrying(model, attempts=3, backoff=clock.backoff())))
     assert model.calls == 3 and caught.value.__cause__ is BUSY
 
@@ -138,42 +138,43 @@ def test_patience_is_limited() -> None:
         asyncio.run(ask(Retrying(model, attempts=99, patience=20, backoff=clock.backoff())))
 
 
-def test_a_server_tells_how_long_to_wait() -> None:
+def test_a_server_may_ask_for_a_wait() -> None:
     clock, model = Clock(), Scripted(TransientLLMError("busy", 30), TransientLLMError("busy", 0))
     assert asyncio.run(ask(Retrying(model, backoff=clock.backoff()))).retries == 2
-    assert clock.sleeps == [31, 2], "and then a little more, so that not all come back at the same moment"
+    assert clock.sleeps == [31, 2], "plus the backoff, so that not all callers return at the same moment"
 
 
 def test_a_server_that_asks_for_too_long_a_wait_is_not_waited_for() -> None:
     clock, model = Clock(), Scripted(TransientLLMError("come back tomorrow", 86400))
-    with pytest.raises(TransientLLMError, match=r"86400 s, and we wait 120 s at most: come back") as caught:
+    with pytest.raises(TransientLLMError, match=r"86400 s, and the limit is 120 s: come back") as caught:
         asyncio.run(ask(Retrying(model, backoff=clock.backoff())))
     assert caught.value.retry_after == 86400 and clock.sleeps == []
 
 
-# A server that is away
+# An unreachable server
 
 
 def test_a_server_that_comes_back_costs_retries_and_no_calls() -> None:
-    """Fifty callers, a server away from 0 to 60 s: one knocks at a time."""
+    """Fifty callers, a server unreachable from 0 to 60 s: one probe at a time."""
     clock = Clock()
     server = Server(clock, lambda now: now >= 60)
     answers = asyncio.run(ask_all(Retrying(server, backoff=clock.backoff()), 50))
     assert all(isinstance(answer, Response) for answer in answers)
-    assert server.calls < 50 + 20 + 50, "all once, then knocks, then all again"
+    assert server.calls < 50 + 20 + 50, "all once, then probes, then all again"
     assert 60 <= clock.now < 120
 
 
-def test_a_server_that_goes_and_comes_back_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_server_and_its_return_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     server = Server(clock, lambda now: now >= 100)
-    asyncio.run(ask_all(Retrying(server, backoff=clock.backoff(), breaker=Breaker(3, 900.0, clock.backoff())), 20))
-    away, back = [record.getMessage() for record in caplog.records]
-    assert away == "nobody there. All wait for it now, up to 900 s"
-    assert back.startswith("the server is back after 1")
+    breaker = CircuitBreaker(3, 900.0, clock.backoff())
+    asyncio.run(ask_all(Retrying(server, backoff=clock.backoff(), breaker=breaker), 20))
+    lost, back = [record.getMessage() for record in caplog.records]
+    assert lost == "no connection. All calls wait for the server, up to 900 s"
+    assert back.startswith("reachable again after 1")
 
 
-def test_only_one_knocks_at_a_time() -> None:
+def test_there_is_one_probe_at_a_time() -> None:
     async def scenario() -> None:
         clock = Clock()
         server = Server(clock, lambda now: now >= 100)
@@ -200,36 +201,37 @@ async def ask_all_until_open(llm: Retrying, server: Server) -> None:
     await asyncio.wait(calls)
 
 
-def test_a_server_that_stays_away_fails_all_at_once_and_later_calls_quickly() -> None:
+def test_a_server_that_stays_unreachable_fails_all_waiting_calls_and_later_ones_quickly() -> None:
     async def scenario() -> None:
         clock = Clock()
         server = Server(clock, lambda now: now >= 1000)
         llm = Retrying(server, patience=100, backoff=clock.backoff())
         answers = await ask_all(llm, 20)
         assert {type(answer) for answer in answers} == {TransientLLMError}
-        assert all("nobody there" in str(answer) for answer in answers)
+        assert all("no connection" in str(answer) for answer in answers)
         assert clock.now == 100
-        knocks = server.calls
+        probes = server.calls
         later = await ask_all(llm, 20)
         assert {type(answer) for answer in later} == {TransientLLMError}
-        assert clock.now == 100 and server.calls - knocks <= 1
+        assert clock.now == 100 and server.calls - probes <= 1
         clock.now = 2000.0
-        assert {type(answer) for answer in await ask_all(llm, 20)} == {Response}, "it is back"
+        assert {type(answer) for answer in await ask_all(llm, 20)} == {Response}, "it is reachable again"
 
     asyncio.run(scenario())
 
 
-def test_answers_of_any_kind_show_that_a_server_is_there() -> None:
+def test_answers_of_any_kind_show_that_a_server_is_reachable() -> None:
     clock = Clock()
-    breaker = Breaker(failures=3, backoff=clock.backoff())
-    model = Scripted(AWAY, AWAY, BUSY, AWAY, AWAY, None, AWAY, AWAY, LLMError("401"))
+    breaker = CircuitBreaker(failures=3, backoff=clock.backoff())
+    twice = [UNREACHABLE] * 2
+    model = Scripted(*twice, BUSY, *twice, None, *twice, LLMError("401"))
     llm = Retrying(model, breaker=breaker, backoff=clock.backoff())
     assert asyncio.run(ask(llm)).retries == 5
     assert isinstance(asyncio.run(ask_all(llm, 1))[0], LLMError)
     assert not breaker.is_open and model.calls == 9
 
 
-def test_who_is_cancelled_while_knocking_hands_on() -> None:
+def test_a_cancelled_probe_lets_the_next_caller_be_the_probe() -> None:
     async def scenario() -> None:
         clock = Clock()
         server = Server(clock, lambda now: now >= 100)
@@ -247,11 +249,11 @@ def test_who_is_cancelled_while_knocking_hands_on() -> None:
 
 def test_one_breaker_may_serve_several_models_and_loops() -> None:
     clock = Clock()
-    breaker = Breaker(failures=2, patience=50, backoff=clock.backoff())
-    away, other = Scripted(*[AWAY] * 99), Scripted(*[AWAY] * 99)
-    asyncio.run(ask_all(Retrying(away, patience=50, breaker=breaker, backoff=clock.backoff()), 2))
+    breaker = CircuitBreaker(failures=2, patience=50, backoff=clock.backoff())
+    first, other = Scripted(*[UNREACHABLE] * 99), Scripted(*[UNREACHABLE] * 99)
+    asyncio.run(ask_all(Retrying(first, patience=50, breaker=breaker, backoff=clock.backoff()), 2))
     assert breaker.is_open
-    with pytest.raises(TransientLLMError, match="nobody there for 50 s"):
+    with pytest.raises(TransientLLMError, match="unreachable for 50 s"):
         asyncio.run(ask(Retrying(other, breaker=breaker, backoff=clock.backoff())))
     assert other.calls == 0
 
@@ -269,7 +271,7 @@ def test_cancelling_ends_a_call_wherever_it_is() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(scenario(BUSY))
-    asyncio.run(scenario(AWAY))
+    asyncio.run(scenario(UNREACHABLE))
 
 
 # A real server

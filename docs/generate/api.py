@@ -1,0 +1,146 @@
+"""One page an area, each module of it by autodoc."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from typing import NamedTuple
+
+from sphinx.pycode import ModuleAnalyzer
+
+import marl_gem
+from generate.markdown import Undocumented, escape, table, toctree
+
+AREAS: dict[str, tuple[str, ...]] = {
+    "Contract": ("env", "channels", "errors", "seeding"),
+    "Types": ("types", "infos"),
+    "Selectors": ("selectors",),
+    "Wrappers": ("wrappers",),
+    "Tools": ("tools",),
+    "Registry and specs": ("registry", "specs", "seats", "settings", "overrides"),
+    "Policies and views": ("policies", "agents", "replay", "views"),
+    "Models": ("llm",),
+    "Rollout": ("rollout", "recording", "episode_builder"),
+    "Vector envs": ("vector",),
+    "Runs": ("runs",),
+    "Evaluation": ("evaluation", "evaluate", "analysis"),
+    "Viewer and export": ("viewer", "export"),
+    "Conversions": ("convert",),
+    "Testing": ("testing",),
+    "Trainers": ("trainers",),
+    "Scenarios": ("scenarios",),
+}
+"""Each area's modules or packages, without the leading `marl_gem.`."""
+
+LONGEST_VALUE = 60
+"""The value of data is shown up to this many characters."""
+
+LEFT_OUT = (
+    "cli",
+    "scenarios.textarena",
+    *(f"scenarios.tau.{part}" for part in ("airline", "retail", "common", "desk", "mini", "official", "tool")),
+)
+"""Modules and packages that other pages of the reference show: the commands, and what scenarios consist of."""
+
+
+def modules() -> list[str]:
+    """The names of all public modules of the package, without the leading `marl_gem.`, sorted."""
+    return sorted(_walk("marl_gem", list(marl_gem.__path__)))
+
+
+def _walk(package: str, folders: list[str]) -> list[str]:
+    names = []
+    for module in pkgutil.iter_modules(folders, f"{package}."):
+        last = module.name.rpartition(".")[2]
+        if last.startswith("_"):
+            continue
+        names.append(module.name.removeprefix("marl_gem."))
+        if module.ispkg:
+            names += _walk(module.name, [f"{folder}/{last}" for folder in folders])
+    return names
+
+
+def area_of(module: str) -> str | None:
+    """The area a module belongs to; None if the reference leaves it out.
+
+    Raises:
+        Undocumented: the module belongs to no area.
+    """
+    top = module.partition(".")[0]
+    if any(module == name or module.startswith(f"{name}.") for name in LEFT_OUT):
+        return None
+    for area, packages in AREAS.items():
+        if top in packages:
+            return area
+    raise Undocumented(f"marl_gem.{module} is in no area of docs/generate/api.py; add {top!r} to one")
+
+
+def pages() -> dict[str, str]:
+    """The pages by name."""
+    by_area: dict[str, list[str]] = {area: [] for area in AREAS}
+    for module in modules():
+        if area := area_of(module):
+            by_area[area].append(module)
+    made = {area: members for area, members in by_area.items() if members}
+    result = {f"api/{_slug(area)}": _page(area, members) for area, members in made.items()}
+    result["api/index"] = "# API\n\n" + toctree(_slug(area) for area in made) + "\n" + _top_level()
+    return result
+
+
+def _top_level() -> str:
+    """What `import marl_gem` gives, and where each name is defined."""
+    rows = []
+    for name in sorted(marl_gem.__all__, key=str.lower):
+        found = getattr(marl_gem, name)
+        module = getattr(found, "__module__", type(found).__module__)
+        summary = (inspect.getdoc(found) or "").partition("\n")[0]
+        rows.append((f"{{py:obj}}`marl_gem.{name} <{module}.{name}>`", escape(summary)))
+    return "## `marl_gem`\n\n" + table(("name", "what it is"), rows)
+
+
+def _slug(area: str) -> str:
+    return area.lower().replace(" ", "-")
+
+
+def _page(area: str, members: list[str]) -> str:
+    return f"# {area}\n\n" + "\n".join(_module(f"marl_gem.{module}") for module in members)
+
+
+def _module(name: str) -> str:
+    """A module's docstring, and below it what it defines in public, in the order of the source."""
+    lines = [f".. automodule:: {name}", ""]
+    module = importlib.import_module(name)
+    for member in public(name):
+        if member.value is None:
+            kind = "class" if inspect.isclass(getattr(module, member.name)) else "function"
+            lines += [f".. auto{kind}:: {name}.{member.name}", "   :members:" if kind == "class" else "", ""]
+        else:
+            hidden = "   :no-value:" if len(member.value) > LONGEST_VALUE else ""
+            lines += [f".. autodata:: {name}.{member.name}", hidden, ""]
+    body = "\n".join(lines)
+    return f"## `{name}`\n\n```{{eval-rst}}\n{body}\n```\n"
+
+
+class Member(NamedTuple):
+    """A public name of a module; of data the source of its value."""
+
+    name: str
+    value: str | None = None
+
+
+def public(name: str) -> list[Member]:
+    """The classes, functions and documented data that a module defines, without those that begin with _."""
+    module = ModuleAnalyzer.for_module(name)
+    module.analyze()
+    members = []
+    for node in ast.parse(module.code).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            members.append(Member(node.name))
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and ("", target.id) in module.attr_docs:
+                members.append(Member(target.id, ast.unparse(node.value) if node.value else ""))
+    unique = {member.name: member for member in members if not member.name.startswith("_")}  # of overloads the last
+    return [*unique.values()]

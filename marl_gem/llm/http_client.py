@@ -1,0 +1,271 @@
+"""The HTTP side of `marl_gem.llm.http`: connections, credentials, reading replies, errors of calls without a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import socket
+import time
+import urllib.request
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from marl_gem.errors import ConfigError, LLMError, MissingPackage, ServerUnreachable, TransientLLMError
+
+try:
+    import aiohttp
+    from yarl import URL
+except ImportError as error:
+    raise MissingPackage(error.name or "aiohttp", "llm", "a model behind HTTP") from error
+
+MAX_BODY = 64 * 2**20
+"""The most bytes of a reply that are read, after decompression."""
+
+SHORT_TIMEOUT = aiohttp.ClientTimeout(total=30.0)
+"""For requests that need no generation."""
+
+_SECRET = re.compile(r"key|token|secret|password|sig|code", re.IGNORECASE)
+"""Names of query parameters whose values are secret."""
+
+
+class Timeouts(NamedTuple):
+    """Seconds to wait: for a connection, for the next bytes of a reply, for a complete call.
+
+    A server sends nothing before an answer is complete, so `read` must be long enough for the longest answer.
+    """
+
+    connect: float = 10.0
+    read: float = 600.0
+    total: float = 900.0
+
+
+class Reply(NamedTuple):
+    """A reply of the server: status, headers, body without secrets, and the seconds it took."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """The beginning of the body."""
+        return self.body[:10_000].decode("utf-8", "replace")
+
+
+@dataclass(eq=False, slots=True)
+class _Pool:
+    """What belongs to one event loop."""
+
+    session: aiohttp.ClientSession
+    keeper: AsyncGenerator[aiohttp.ClientSession, None]
+    slots: asyncio.Semaphore  # not the session's limit: waiting for a slot must not count against a time-out
+    lock: asyncio.Lock
+
+
+class HTTPClient:
+    """Sends requests to one API, and removes secrets from all that it returns or raises.
+
+    It may be used in several event loops, one after the other; each has its own connections.
+
+    Args:
+        url: the base URL of the API. A user and a password in it are sent as credentials, and never shown.
+        api_key_env: the environment variable with the API key. None means none, except OPENAI_API_KEY for OpenAI.
+        timeouts: how long to wait.
+        connections: the greatest number of requests at the same time.
+
+    Raises:
+        ConfigError: the URL cannot be used, or the environment variable is not set.
+    """
+
+    def __init__(
+        self, url: str, *, api_key_env: str | None = None, timeouts: Timeouts | None = None, connections: int = 1000
+    ) -> None:
+        base = parse_url(url)
+        self.base = base.with_user(None)
+        self._login = base.user and f"{base.user}:{base.password or ''}"
+        self.url = str(self.base.with_query(None))
+        self.is_openai = base.host == "api.openai.com"
+        self.api_key_env = api_key_env or ("OPENAI_API_KEY" if self.is_openai else None)
+        self.timeouts = timeouts or Timeouts()
+        self.connections = connections
+        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        if connections < 1:
+            raise ConfigError(f"connections is a number from 1 up, not {connections}")
+        if self.api_key_env and not self._key():
+            raise ConfigError(
+                f"{self.url} needs an API key in the environment variable {self.api_key_env}, which is not set"
+            )
+
+    async def send(self, method: str, path: str | URL, body: bytes | None = None) -> Reply:
+        """Send a request once, and read the complete reply, whatever its status.
+
+        Args:
+            path: relative to the base URL; or a URL.
+
+        Raises:
+            ServerUnreachable, TransientLLMError, LLMError: there is no complete reply; see `marl_gem.llm.http`.
+        """
+        url = path if isinstance(path, URL) else self.base.joinpath(path).with_query(self.base.query)
+        pool = await self._pool()
+        async with pool.slots:
+            started = time.monotonic()
+            try:
+                async with pool.session.request(
+                    method,
+                    url,
+                    data=body,
+                    allow_redirects=False,
+                    timeout=pool.session.timeout if body else SHORT_TIMEOUT,
+                ) as response:
+                    content = self._redact(await self._read(response))
+                    return Reply(response.status, response.headers, content, time.monotonic() - started)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                failure = self._no_reply(error)
+        raise failure  # outside of `except`: aiohttp's errors hold the request and its key, and must not be the context
+
+    async def lock(self) -> asyncio.Lock:
+        """A lock for requests that must not overlap; one per event loop."""
+        return (await self._pool()).lock
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop. A later call opens new ones."""
+        if pool := self._pools.get(asyncio.get_running_loop()):
+            await pool.keeper.aclose()
+
+    def describe(self, reply: Reply, problem: str = "", advice: str = "") -> str:
+        """An error message about a reply, in one line and without secrets: the server, the status, the text, advice."""
+        text = " ".join("".join(letter if letter.isprintable() else " " for letter in reply.text[:2000]).split())
+        beginning = f"{text[:300]}..." if len(text) > 300 else text
+        message = ". ".join(filter(None, (f"{problem}: {beginning or 'nothing'}" if problem else beginning, advice)))
+        separator = " " if problem else ": "
+        return self._without_secrets(f"{self.url} answered {reply.status}{separator}{message or 'nothing'}")
+
+    # Connections
+
+    async def _pool(self) -> _Pool:
+        """The connections of the running event loop."""
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None or pool.session.closed:
+            for closed in [other for other in self._pools if other.is_closed()]:
+                del self._pools[closed]
+            keeper = _keep_open(self._session_options())
+            pool = _Pool(await anext(keeper), keeper, asyncio.Semaphore(self.connections), asyncio.Lock())
+            self._pools[loop] = pool
+        return pool
+
+    def _session_options(self) -> dict[str, Any]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if credentials := self._credentials():
+            headers["Authorization"] = credentials
+        connect, read, total = self.timeouts
+        return {
+            "timeout": aiohttp.ClientTimeout(total=total, sock_connect=connect, sock_read=read),
+            "headers": headers,
+            "proxy": find_proxy(self.base),
+        }
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        chunks, size = [], 0
+        async for chunk in response.content.iter_any():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > MAX_BODY:
+                raise LLMError(f"{self.url} answered with more than {MAX_BODY >> 20} MiB; is that a model?")
+        return b"".join(chunks)
+
+    # Secrets
+
+    def _key(self) -> str:
+        """The API key, read from the environment when it is needed and never stored."""
+        return os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
+
+    def _credentials(self) -> str:
+        """The value of the header Authorization."""
+        if self._login:
+            return f"Basic {b64encode(self._login.encode()).decode()}"
+        return f"Bearer {key}" if (key := self._key()) else ""
+
+    def _without_secrets(self, text: str) -> str:
+        return self._redact(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+
+    def _redact(self, body: bytes) -> bytes:
+        """Replace secrets that a server echoes; what is shorter than 8 characters may be any word, and stays."""
+        secrets = [self._key(), self._credentials().partition(" ")[2], (self._login or "").partition(":")[2]]
+        secrets += [value for name, value in self.base.query.items() if _SECRET.search(name)]
+        for secret in secrets:
+            if len(secret) >= 8:
+                body = body.replace(secret.encode(), b"[secret]")
+        return body
+
+    # Errors
+
+    def _no_reply(self, error: Exception) -> LLMError:
+        """The error for a call that got no complete reply."""
+        cause = getattr(error, "os_error", error)  # what aiohttp wraps
+        number = cause.errno if isinstance(cause, OSError) else None
+        text = error.message if isinstance(error, aiohttp.ClientResponseError) else error  # not with the complete URL
+        why = os.strerror(number) if number and number > 0 else self._without_secrets(str(text))
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return ServerUnreachable(f"{self.url} took no connection for {self.timeouts.connect:g} s. Is it running?")
+        if isinstance(error, aiohttp.SocketTimeoutError):
+            return TransientLLMError(f"{self.url} sent nothing for {self.timeouts.read:g} s")
+        if isinstance(error, TimeoutError):
+            return TransientLLMError(f"{self.url} was not done after {self.timeouts.total:g} s")
+        if isinstance(error, aiohttp.ClientSSLError):
+            return LLMError(f"{self.url}: {error}. Does it speak https, with a certificate that this machine trusts?")
+        if isinstance(cause, socket.gaierror):
+            if number == socket.EAI_AGAIN:
+                return ServerUnreachable(f"{self.url}: the name cannot be looked up at the moment ({cause.strerror})")
+            return LLMError(f"{self.url}: no machine has this name ({cause.strerror}). Is the url right?")
+        if number in (errno.EMFILE, errno.ENFILE):
+            return TransientLLMError(f"{self.url}: {why}. Allow more (ulimit -n), or fewer connections")
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return ServerUnreachable(f"{self.url} takes no connection: {why}. Is the server running?")
+        if isinstance(error, (aiohttp.ServerDisconnectedError, OSError)):
+            return ServerUnreachable(f"{self.url} broke the connection: {why}")
+        return TransientLLMError(f"{self.url} did not answer in full: {why}")
+
+
+async def _keep_open(options: Mapping[str, Any]) -> AsyncGenerator[aiohttp.ClientSession, None]:
+    """Keep a session open until this generator is closed.
+
+    An event loop that ends closes its generators first, and so the session. This holds no reference to the client, so
+    that a client which is dropped drops this generator too, which closes the session.
+    """
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0)  # uvicorn closes idle connections after 5 s
+    session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), **options)
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+def parse_url(url: str) -> URL:
+    """The base URL of an API. A URL without a path gets /v1; a trailing /chat/completions is removed.
+
+    Raises:
+        ConfigError: it is no http or https URL.
+    """
+    try:
+        base = URL(url.strip())
+        host = base.host
+    except ValueError:
+        host = None
+    if not host or base.scheme not in ("http", "https"):
+        raise ConfigError("the url of a model must look like http://127.0.0.1:8000/v1")  # not shown: it may hold a key
+    path = base.path.rstrip("/").removesuffix("/chat/completions")
+    return base.with_path(path or "/v1", keep_query=True)
+
+
+def find_proxy(url: URL) -> str | None:
+    """The proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for this URL; never one for this machine."""
+    host = url.host or ""
+    if host in ("localhost", "127.0.0.1", "::1") or urllib.request.proxy_bypass(host):
+        return None
+    return urllib.request.getproxies().get(url.scheme)
