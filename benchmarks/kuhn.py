@@ -15,6 +15,9 @@ import json
 import math
 import time
 
+from marl_gem.trainers.seating import ONE
+from marl_gem.trainers.self_play import SelfPlay
+
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.overrides import apply_overrides
 from marl_gem.scenarios.games.kuhn_analysis import (
@@ -28,8 +31,6 @@ from marl_gem.scenarios.games.kuhn_analysis import (
 )
 from marl_gem.scenarios.games.kuhn_poker import moves, situation
 from marl_gem.trainers.config import TrainConfig, parse, read
-from marl_gem.trainers.seating import ONE
-from marl_gem.trainers.self_play import SelfPlay
 
 
 def strategy(llm: TransformersLLM) -> tuple[dict[InformationSet, float], float]:

@@ -20,9 +20,10 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from statistics import fmean
 
+from marl_gem.trainers.transitions import NORMALIZATIONS
+
 from marl_gem.overrides import apply_overrides
 from marl_gem.trainers.config import parse, read
-from marl_gem.trainers.transitions import NORMALIZATIONS
 
 
 def kuhn(normalization: str, seed: int, updates: int) -> dict[str, float]:
@@ -34,10 +35,12 @@ def kuhn(normalization: str, seed: int, updates: int) -> dict[str, float]:
 
 
 def tictactoe(normalization: str, seed: int, updates: int) -> dict[str, float]:
-    from marl_gem.evaluate import head_to_head, overall
-    from marl_gem.policies import RandomPolicy
     from marl_gem.trainers.seating import ONE
     from marl_gem.trainers.self_play import SelfPlay
+
+    from marl_gem.evaluation.head_to_head import head_to_head
+    from marl_gem.evaluation.tally import overall
+    from marl_gem.policies import RandomPolicy
 
     changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
     config = parse(apply_overrides(read("tictactoe"), changes), "benchmark")

@@ -59,6 +59,9 @@ class MultiAgentEnv:
     tasks: int | None = None
     """How many tasks there are, where an episode is about one of several: `reset` takes the option `task`, from 0."""
 
+    possible_actions: Sequence[str] | None = None
+    """Every action that can ever be legal, for any agent, where they can be listed."""
+
     metadata: Metadata = Metadata()
     """What the scenario declares of itself: zero-sum, turn order, reward range."""
 

@@ -31,8 +31,8 @@ from marl_gem.evaluation import (
     plan_tournament,
     run,
 )
-from marl_gem.evaluation.book import stored_config
 from marl_gem.evaluation.markdown import money_text, summary
+from marl_gem.evaluation.result_store import stored_config
 from marl_gem.llm.models import Models
 from marl_gem.policies import HumanPolicy
 from marl_gem.specs import PolicySpec, ScenarioSpec, assign_candidates, load_policy, parse_assignment, training_options

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from marl_gem.cli.terminal import Options, Wrappers, interruptible, out, person, read_scenario, show_tallies
 from marl_gem.errors import MarlGemError
-from marl_gem.evaluate import tally
+from marl_gem.evaluation.tally import tally
 from marl_gem.policies import HumanPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed

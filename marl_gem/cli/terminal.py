@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from marl_gem.evaluate import Tally, wilson
+from marl_gem.evaluation.estimates import wilson
+from marl_gem.evaluation.tally import Tally
 from marl_gem.overrides import apply_overrides
 from marl_gem.policies import HumanPolicy
 from marl_gem.specs import ScenarioSpec
@@ -46,11 +47,14 @@ def person() -> HumanPolicy:
 
 
 def show_tallies(tallies: dict[str, Tally], title: str) -> None:
-    table = Table("seat", "win", "draw", "loss", "illegal", "score", title=title, title_justify="left")
+    """A table with a row for each seat: wins, draws and losses of contests, successes of tasks, and mean returns."""
+    contest = any(counts.is_contest for counts in tallies.values())
+    shares = ("win", "draw", "loss", "illegal") if contest else ("success", "illegal")
+    table = Table("seat", *shares, *["score"] * contest, "mean return", title=title, title_justify="left")
     for seat, counts in tallies.items():
-        shares = [show_share(count, counts.games) for count in (counts.win, counts.draw, counts.loss, counts.illegal)]
-        low, high = counts.score_interval
-        table.add_row(escape(seat), *shares, f"{counts.score:.3f} [dim]{low:.3f}-{high:.3f}[/]")
+        row = [show_share(getattr(counts, name), counts.games) for name in shares]
+        row += [_show_mean(counts.score, counts.score_interval)] if contest else []
+        table.add_row(escape(seat), *row, _show_mean(counts.mean_return, counts.return_interval))
     out.print(table)
 
 
@@ -58,6 +62,12 @@ def show_share(count: int, games: int) -> str:
     """A share in percent, with its 95% interval."""
     low, high = wilson(count, games)
     return f"{100 * count / games:.1f}% [dim]{100 * low:.1f}-{100 * high:.1f}[/]"
+
+
+def _show_mean(mean: float, interval: tuple[float, float]) -> str:
+    """A mean with its 95% interval."""
+    low, high = interval
+    return f"{mean:.3f} [dim]{low:.3f} to {high:.3f}[/]"
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from marl_gem.overrides import apply_overrides
 from marl_gem.runs.folder import fresh_folder
 
 if TYPE_CHECKING:
-    from marl_gem.trainers.measurement import Matchup, Measurement
+    from marl_gem.trainers.measurement import Matchup
     from marl_gem.trainers.run import TrainingReport, TrainingRun
 
 Settings = Annotated[

@@ -1,11 +1,11 @@
-"""PettingZoo's and Gymnasium's envs as ours, told and played in text.
+"""PettingZoo's and Gymnasium's envs as a `MultiAgentEnv`, observed and played in text.
 
     env = from_pettingzoo(connect_four_v3.env)
     env.reset(seed=7)
     env.step({"player_0": "I take the middle: [3]"})
 
-A `ForeignEnv` speaks with agents: it tells them how to write an action, reads what they wrote, and describes
-what they observe. Behind it a `Game` speaks with the other library.
+A `ForeignEnv` translates for agents: its roles say how to write an action, it reads what agents wrote, and it
+describes what they observe. A `Game` drives the other library's env.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import gymnasium
 
 from marl_gem.convert.actions import Actions, Mask, Names
+from marl_gem.convert.ansi import plain_text
 from marl_gem.convert.games import AECGame, Game, GymnasiumGame, Moment, ParallelGame
 from marl_gem.convert.observations import describe as in_words
 from marl_gem.convert.observations import plain, require_readable
@@ -45,25 +46,27 @@ def from_pettingzoo(
     belongs to the space counts. Where the env gives an `action_mask`, in the observation or in the info, the
     legal actions stand in the observation and in the infos.
 
-    Best give a function that makes the env. Then every episode has a fresh one, so that none depends on what was
-    before, and `fork` works: it plays the episode again in a fresh env, as many of them cannot be copied. An env
-    that is given itself is reset by its own `reset`, and cannot be forked. A seed from 2**31 up is folded, since
-    many envs take no larger one.
+    Prefer to give a function that makes the env. Then every episode has a fresh env, so that it does not depend on
+    the episodes before, and `fork` works: it plays the episode again in a fresh env, because many envs cannot be
+    copied. An env that is given itself is reset by its own `reset`, and cannot be forked. A seed from 2**31 up is
+    mapped below 2**31, since many envs take no larger one.
 
     Args:
         env: a function that makes one, such as `tictactoe_v3.env`, or an env.
         instructions: what the game is, for all agents.
         actions: names for the actions of a Discrete space, in order or by number.
-        describe: how to tell an agent what it observes: a function of agent and observation that gives a text
-            or content parts, or "render" for what the env's own `render` says, if that is text (it may show
-            more than the agent should see). Not given: numbers in rows, floats in four digits, dicts by keys.
-        illegal: what follows a response without a legal action, which `infos[agent]["illegal"]` tells. "end":
-            the agent gets -1, the others 0, and the episode is over, as with PettingZoo's own
+        describe: how an observation becomes text: a function of agent and observation that gives a text or
+            content parts, or "render" for the text that the env's own `render` gives (it may show more than the
+            agent should see), with colours as marks: `[F]` for text on a coloured background, `(G)` for
+            coloured text. Not given: numbers in rows, floats in four digits, dicts by keys.
+        illegal: what follows a response without a legal action; `infos[agent]["illegal"]` says what was wrong.
+            "end": the agent gets -1, the others 0, and the episode is over, as with PettingZoo's
             TerminateIllegalWrapper. "random": a legal action, drawn from the env's generator, is played instead.
-        options: what the env's `reset` takes as options. Others are refused; most envs would pass over them.
+        options: the names of the options that the env's `reset` takes. Others are refused; most envs would
+            ignore them.
 
     Raises:
-        ConversionError: actions or observations cannot be told in text; the message says what would help.
+        ConversionError: actions or observations cannot be written as text; the message says what would help.
         InvalidOption: this is no PettingZoo env, or an option does not fit it.
     """
     try:
@@ -92,7 +95,7 @@ def from_gymnasium(
     illegal: Illegal = "end",
     options: Collection[str] = (),
 ) -> ForeignEnv:
-    """A Gymnasium env as a `MultiAgentEnv` with the one agent "player_0". All is as with `from_pettingzoo`.
+    """A Gymnasium env as a `MultiAgentEnv` with one agent, "player_0"; everything else as in `from_pettingzoo`.
 
     Args:
         env: a function that makes one, such as `lambda: gymnasium.make("FrozenLake-v1")`, or an env.
@@ -130,10 +133,17 @@ class ForeignEnv(MultiAgentEnv):
         self.scenario, self.possible_agents = game.name, game.possible_agents
         self.metadata = Metadata(turn_order=game.turn_order, joins=game.joins)
         self._game, self._instructions, self._names = game, instructions, names
-        self._tell, self._illegal, self._options = describe, illegal, frozenset(options)
+        self._describe_with, self._illegal, self._options = describe, illegal, frozenset(options)
         self._actions: dict[str, Actions] = {}
         for agent in self.possible_agents:
             self._actions_of(agent)
+
+    @property
+    def possible_actions(self) -> list[str] | None:  # type: ignore[override]
+        listed = [self._actions_of(agent).listed() for agent in self.possible_agents]
+        if not listed or any(texts is None for texts in listed):
+            return None
+        return list(dict.fromkeys(text for texts in listed for text in texts or ()))
 
     @property
     def foreign(self) -> Any:
@@ -141,7 +151,7 @@ class ForeignEnv(MultiAgentEnv):
         return self._game.env
 
     def role(self, agent: str) -> Role:
-        """What the game is, and how to write an action."""
+        """The game's instructions, and how to write an action."""
         what = self._instructions or f"You are {agent} in {self.scenario}."
         return Role(f"{what}\n\n{self._actions_of(agent).instructions}")
 
@@ -165,15 +175,15 @@ class ForeignEnv(MultiAgentEnv):
             )
         moment = self._game.reset(self.seed, options)
         if self._game.joins:
-            self._actions.clear()  # who joins under the same name in another episode may act otherwise
-        for agent in set(self.agents) - set(moment.agents):  # possible, but not there at the start
+            self._actions.clear()  # an agent of the same name may have another action space in this episode
+        for agent in set(self.agents) - set(moment.agents):  # possible agents that do not take part from the start
             self.agents = tuple(other for other in self.agents if other != agent)
             self.selector.remove(agent)
             del self.returns[agent]
         self._masks: dict[str, Mask] = {}
         self._legal: dict[str, list[str] | None] = {}
         self._shown: dict[str, Observation] = {}
-        self._take_in(moment)
+        self._update(moment)
 
     def _process_actions(self, actions: dict[str, str]) -> None:
         chosen: dict[str, Any] = {}
@@ -190,12 +200,12 @@ class ForeignEnv(MultiAgentEnv):
             for agent in illegal:
                 chosen[agent] = self._actions[agent].draw(self.rng, self._masks.get(agent))
                 illegal[agent] += f" {self._actions[agent].write(chosen[agent])} was played instead."
-            self._take_in(self._game.step({agent: chosen[agent] for agent in actions}))
+            self._update(self._game.step({agent: chosen[agent] for agent in actions}))
         for agent, complaint in illegal.items():
             self.infos.setdefault(agent, {})["illegal"] = complaint
 
-    def _take_in(self, moment: Moment) -> None:
-        """Where the game is now."""
+    def _update(self, moment: Moment) -> None:
+        """Take over where the game is now."""
         for agent in moment.agents:
             if agent not in self.agents:
                 self.add_agent(agent)
@@ -205,8 +215,8 @@ class ForeignEnv(MultiAgentEnv):
         self.truncations = {a: ended for a, ended in moment.truncations.items() if a in self.returns}
         for agent in self.agents:
             if agent not in moment.agents and not self.truncations.get(agent):
-                self.terminations[agent] = True  # even if the env does not say so
-        self.infos = {a: _told(info) for a, info in moment.infos.items() if a in self.returns}
+                self.terminations[agent] = True  # some envs drop an agent without reporting its end
+        self.infos = {a: _plain_info(info) for a, info in moment.infos.items() if a in self.returns}
         self._masks = {agent: _mask(moment.observations[agent], moment.infos[agent]) for agent in moment.acting}
         self._legal = {agent: self._listed(agent, moment.infos[agent]) for agent in moment.acting}
         self._shown = {agent: shown for agent, shown in self._shown.items() if agent not in moment.agents}
@@ -218,29 +228,42 @@ class ForeignEnv(MultiAgentEnv):
         return listed if actions.verbatim and isinstance(listed, list) else actions.listed(self._masks[agent])
 
     def _describe(self, agent: str, observation: Any) -> Observation:
-        if callable(self._tell):
-            told = self._tell(agent, observation)
-            if not isinstance(told, str | list):
-                raise TypeError(f"describe must give a text or a list of content parts, not {told!r}")
-            return told
-        if self._tell is None and _is_content(observation):
+        if callable(self._describe_with):
+            description = self._describe_with(agent, observation)
+            if not isinstance(description, str | list):
+                raise TypeError(f"describe must give a text or a list of content parts, not {description!r}")
+            return description
+        if self._describe_with is None and _is_content(observation):
             return [dict(part) for part in observation]
-        text = str(self.foreign.render()) if self._tell else in_words(_unmasked(observation))
+        text = self._rendered() if self._describe_with else self._in_words(agent, observation)
         if self._masks.get(agent) is not None and (legal := self._legal.get(agent)):
             text += f"\nLegal actions: {' '.join(legal)}"
         return text
 
+    def _rendered(self) -> str:
+        rendered = self.foreign.render()
+        if not isinstance(rendered, str):
+            raise TypeError(
+                f"render() must give a text for describe='render', not {rendered!r}; give describe=a function of "
+                "agent and observation instead"
+            )
+        return plain_text(rendered)
+
+    def _in_words(self, agent: str, observation: Any) -> str:
+        space = self._game.observation_space(agent)  # `in` asks a space for its members, a dict for its keys
+        return in_words(_without_mask(observation), _without_mask(getattr(space, "spaces", space)))
+
     def _actions_of(self, agent: str) -> Actions:
-        """How an agent writes its actions. Who joins is looked at when it comes."""
+        """How an agent writes its actions; made when first asked for, since agents may join."""
         if agent not in self._actions:
-            if self._tell is None:
+            if self._describe_with is None:
                 require_readable(self._game.observation_space(agent))
             self._actions[agent] = Actions(self._game.action_space(agent), self._names)
         return self._actions[agent]
 
 
 def _made(env: Any) -> tuple[Any, Callable[[], Any] | None]:
-    """An env, and what makes such an env if it is known."""
+    """An env, and the function that makes such envs if it was given."""
     if callable(env) and (isinstance(env, type) or not hasattr(env, "step")):
         return env(), env
     return env, None
@@ -252,15 +275,15 @@ def _mask(observation: Any, info: Mapping[str, Any]) -> Mask:
     return info.get("action_mask")
 
 
-def _unmasked(observation: Any) -> Any:
-    """What there is to see beside the mask, which is told as legal actions."""
+def _without_mask(observation: Any) -> Any:
+    """An observation (or its space) without the mask, which is written as legal actions."""
     if not isinstance(observation, Mapping) or "action_mask" not in observation:
         return observation
     rest = {key: part for key, part in observation.items() if key != "action_mask"}
     return rest["observation"] if rest.keys() == {"observation"} else rest
 
 
-def _told(info: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key): plain(part) for key, part in info.items() if key != "action_mask"}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -12,18 +14,31 @@ from gymnasium import spaces
 
 from marl_gem.errors import ConversionError
 
+_FEW_PLANES = 10
+"""Up to so many planes are all written out or drawn as one picture."""
 
-def describe(value: Any) -> str:
+
+def describe(value: Any, space: Any = None) -> str:
     """An observation in words and numbers: dicts by their keys, arrays in rows, floats in four digits.
 
-    A board that is given as planes, of which at most one is set at each place, is drawn as one picture.
+    How planes (arrays with three axes) are written depends on the space alone, so that an env's observations
+    always have the same form: a board of up to 10 planes that hold nothing but 0 and 1 is one picture, with a
+    letter for each plane; up to 10 other planes are all written out; more than 10 are written out, too, except
+    that planes which hold the same number everywhere are named in one line.
+
+    Args:
+        value: the observation.
+        space: the space it belongs to (a dict or a sequence of spaces will do), or None if that is unknown.
     """
     if isinstance(value, Mapping):
-        return "\n".join(_labelled(str(key), describe(part)) for key, part in value.items())
+        inner: Any = space if isinstance(space, Mapping) else {}
+        return "\n".join(_labelled(str(key), describe(part, inner.get(key))) for key, part in value.items())
     if isinstance(value, np.ndarray):
-        return _array(value)
+        return _array(value, _is_binary(space))
     if isinstance(value, list | tuple):
-        parts = [describe(part) for part in value]
+        known = isinstance(space, Sequence) and len(space) == len(value)
+        inner = space if known else [None] * len(value)
+        parts = [describe(part, its_space) for part, its_space in zip(value, inner, strict=True)]
         simple = not any("\n" in part for part in parts) and not any(isinstance(part, list | tuple) for part in value)
         return " ".join(parts) if simple else "\n".join(_labelled(f"({n})", part) for n, part in enumerate(parts, 1))
     if isinstance(value, bool | np.bool_):
@@ -47,10 +62,10 @@ def plain(value: Any) -> Any:
 
 
 def require_readable(space: gymnasium.Space[Any]) -> None:
-    """Refuse observations that are pictures, or too large to be read.
+    """Refuse spaces of images, and of more than 20,000 numbers.
 
     Raises:
-        ConversionError: the space holds such.
+        ConversionError: the space holds such observations.
     """
     for part in _parts(space):
         if isinstance(part, spaces.Box):
@@ -58,7 +73,7 @@ def require_readable(space: gymnasium.Space[Any]) -> None:
             if picture or math.prod(part.shape) > 20_000:
                 raise ConversionError(
                     f"observations of {'pixels' if picture else 'so many numbers'}, {part.dtype} of shape "
-                    f"{part.shape}, cannot be told as numbers. Say it in words: describe=a function of agent and "
+                    f"{part.shape}, cannot be written as numbers. Put it in words: describe=a function of agent and "
                     'observation that gives a text or content parts, or describe="render" if the env renders text'
                 )
 
@@ -79,7 +94,14 @@ def _number(number: Any) -> str:
     return f"{float(number) + 0.0:.4g}"  # no -0
 
 
-def _array(array: np.ndarray[Any, Any]) -> str:
+def _is_binary(space: object) -> bool:
+    """Whether nothing but the whole numbers 0 and 1 belongs to the space."""
+    if isinstance(space, spaces.Box) and not np.issubdtype(space.dtype, np.floating):
+        return bool((space.low >= 0).all() and (space.high <= 1).all())
+    return isinstance(space, spaces.MultiBinary)
+
+
+def _array(array: np.ndarray[Any, Any], binary: bool) -> str:
     if array.dtype.kind == "b":
         array = array.astype(np.int8)  # truth as 0 and 1
     if array.ndim == 0:
@@ -87,11 +109,16 @@ def _array(array: np.ndarray[Any, Any]) -> str:
     if array.ndim == 1:
         return _vector(array)
     if array.ndim == 2:
-        width = max(map(len, _cells(array.ravel())), default=0)
-        return "\n".join(" ".join(cell.rjust(width) for cell in _cells(row)) for row in array)
+        return _grid([_cells(row) for row in array])
     if array.ndim == 3:
-        return _planes(array)
-    return "\n".join(_labelled(f"({n})", _array(part)) for n, part in enumerate(array, 1))
+        return _planes(array, binary)
+    return "\n".join(_labelled(f"({n})", _array(part, binary)) for n, part in enumerate(array, 1))
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells, all as wide as the widest."""
+    width = max((len(cell) for row in rows for cell in row), default=0)
+    return "\n".join(" ".join(cell.rjust(width) for cell in row) for row in rows)
 
 
 def _cells(row: np.ndarray[Any, Any]) -> list[str]:
@@ -99,39 +126,52 @@ def _cells(row: np.ndarray[Any, Any]) -> list[str]:
 
 
 def _vector(vector: np.ndarray[Any, Any]) -> str:
-    """A row of numbers. Long rows of whole numbers, most of them 0, are told by where the others are."""
+    """A row of numbers. A long row of whole numbers, most of them 0, is written as the positions of the others."""
     zeros = np.count_nonzero(vector == 0)
     if len(vector) < 16 or 2 * zeros < len(vector) or not (vector == np.round(vector)).all():
         return " ".join(_cells(vector))
-    told = [f"{_number(value)} at {_runs(np.flatnonzero(vector == value))}" for value in np.unique(vector) if value]
-    return "; ".join([f"{len(vector)} numbers, 0 to {len(vector) - 1}", *told, "else 0"])
+    values = [f"{_number(value)} at {_runs(np.flatnonzero(vector == value))}" for value in np.unique(vector) if value]
+    return "; ".join([f"{len(vector)} numbers, 0 to {len(vector) - 1}", *values, "else 0"])
 
 
-def _runs(places: np.ndarray[Any, Any]) -> str:
-    """Places in order, with runs as `3-7`."""
-    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+def _runs(indices: np.ndarray[Any, Any]) -> str:
+    """Indices in order, with runs as `3-7`."""
+    runs = np.split(indices, np.flatnonzero(np.diff(indices) > 1) + 1)
     return " ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _planes(array: np.ndarray[Any, Any]) -> str:
+def _planes(array: np.ndarray[Any, Any], binary: bool) -> str:
     """Planes lie along the last axis, as PettingZoo's boards have them, or the first if the other two are equal."""
     if array.shape[0] != array.shape[1] == array.shape[2]:
         array = np.moveaxis(array, 0, -1)
-    count = array.shape[-1]
-    one_hot = count <= 10 and np.isin(array, (0, 1)).all() and (array.sum(axis=-1) <= 1).all()
-    if one_hot:
-        marks = np.where(array.any(axis=-1), array.argmax(axis=-1).astype(str), ".")
-        return f"planes 0 to {count - 1} in one picture, . for none:\n" + "\n".join(
-            " ".join(row) for row in marks.tolist()
-        )
-    uniform = {n: array.flat[n] for n in range(count) if array.size and (array[..., n] == array[0, 0, n]).all()}
-    told = [f"plane {n}:\n{_array(array[..., n])}" for n in range(count) if n not in uniform]
-    return "\n".join([*told, *_uniform(uniform)])
+    planes = [array[..., number] for number in range(array.shape[-1])]
+    if len(planes) > _FEW_PLANES:
+        return _many_planes(planes)
+    if binary:
+        return _picture(planes)
+    return "\n".join(f"plane {number}:\n{_array(plane, binary)}" for number, plane in enumerate(planes))
 
 
-def _uniform(planes: Mapping[int, Any]) -> Iterator[str]:
-    """Planes that hold one number all over, those of the same number together."""
-    numbers = [_number(value) for value in planes.values()]
-    for number in dict.fromkeys(numbers):
-        which = np.array([n for n, other in zip(planes, numbers, strict=True) if other == number])
-        yield f"all {number}: plane{'s' if len(which) > 1 else ''} {_runs(which)}"
+def _picture(planes: Sequence[np.ndarray[Any, Any]]) -> str:
+    """Planes of 0 and 1 in one grid: each cell holds the letters of the planes that are set there."""
+    letters = string.ascii_uppercase[: len(planes)]
+    names = ", ".join(f"{letter} is plane {number}" for number, letter in enumerate(letters))
+    rows = [
+        ["".join(itertools.compress(letters, cell)) or "." for cell in zip(*row, strict=True)]
+        for row in zip(*(plane.tolist() for plane in planes), strict=True)
+    ]
+    return f"{names}, . is none:\n{_grid(rows)}"
+
+
+def _many_planes(planes: Sequence[np.ndarray[Any, Any]]) -> str:
+    """All planes written out, except that those which hold one number everywhere are named together at the end."""
+    numbers: dict[str, list[int]] = {}  # of planes, by the number that they hold everywhere
+    lines = []
+    for index, plane in enumerate(planes):
+        if plane.size and (plane == plane.flat[0]).all():
+            numbers.setdefault(_number(plane.flat[0]), []).append(index)
+        else:
+            lines.append(f"plane {index}:\n{_array(plane, False)}")
+    for number, indices in numbers.items():
+        lines.append(f"all {number}: plane{'s' if len(indices) > 1 else ''} {_runs(np.array(indices))}")
+    return "\n".join(lines)

@@ -27,12 +27,12 @@ from marl_gem.types import ContentPart, Observation, Role
 def to_aec(env: MultiAgentEnv) -> AECEnv:
     """An env as a PettingZoo AEC env, for every turn order.
 
-    Agents that act together are asked one after the other; their actions are applied when the last has
-    spoken, and none sees what the others have said before that. Actions and observations are text. `infos`
-    are the env's own, with `legal_actions` where it lists them.
+    Agents that act together are asked one after the other; their actions are applied when the last one is known,
+    and no agent sees the actions of the others before that. Actions and observations are text. `infos` are
+    those of the env, with `legal_actions` where it lists them. An agent that has left observes what it saw last.
 
     Besides PettingZoo's API the result has `role(agent)`, which holds the instructions that a model needs,
-    `returns` and `marl_env`. PettingZoo has no place for a reward that an agent is given after it has ended:
+    `returns` and `marl_env`. PettingZoo's API cannot hand over a reward that an agent gets after it has left:
     such a reward counts in `returns` alone. An agent that joins is added to `possible_agents`.
 
     Args:
@@ -42,24 +42,25 @@ def to_aec(env: MultiAgentEnv) -> AECEnv:
         ConversionError: this is no env.
         InvalidAction: from `step`: the action is not text, or not None for an agent that has ended. Nothing
             has changed.
-        EpisodeOver: from `step`: no agent is left. From `observe` and `last`: likewise, or this agent is not there.
+        EpisodeOver: from `step` and `last`: no agent is left. From `observe`: the agent has not taken part in
+            this episode.
     """
     return _AEC(env)
 
 
 def to_parallel(env: MultiAgentEnv) -> ParallelEnv:
-    """An env in which everybody who is alive acts at every step, as a PettingZoo parallel env.
+    """An env in which every agent that is alive acts at every step, as a PettingZoo parallel env.
 
-    As with `to_aec` there are `role(agent)`, `returns` and `marl_env`, and who joins is added to
-    `possible_agents`. `step` raises InvalidAction, and changes nothing, unless exactly one text is given for
+    As with `to_aec` there are `role(agent)`, `returns` and `marl_env`, and an agent that joins is added to
+    `possible_agents`. `step` raises InvalidAction, and changes nothing, unless it gets exactly one text for
     every agent in `agents`.
 
     Args:
         env: used by the result from now on.
 
     Raises:
-        ConversionError: this is no env, or it says that its agents take turns; if it says nothing of its turn
-            order, this comes from the `reset` or `step` after which some are to wait.
+        ConversionError: this is no env, or it declares that its agents take turns; if it declares no turn
+            order, this comes from the `reset` or `step` after which some agents are to wait.
     """
     require_env(env)
     if env.metadata.turn_order not in (None, "parallel") and len(env.possible_agents) > 1:
@@ -68,7 +69,7 @@ def to_parallel(env: MultiAgentEnv) -> ParallelEnv:
 
 
 class _Zoo(Converted):
-    """What both of PettingZoo's APIs ask for."""
+    """What both of PettingZoo's APIs have in common."""
 
     def __init__(self, env: MultiAgentEnv) -> None:
         super().__init__(env)
@@ -77,7 +78,7 @@ class _Zoo(Converted):
         self.agents: list[str] = []
 
     def role(self, agent: str) -> Role:
-        """What `agent` is to be told before its first turn: its instructions and its tools."""
+        """The instructions and tools of `agent`, for before its first turn."""
         return self.marl_env.role(agent)
 
     def observation_space(self, agent: str) -> Content:
@@ -88,13 +89,18 @@ class _Zoo(Converted):
         """Any text. `sample()` draws a legal one where the env lists them; always the same object."""
         return self._action_spaces[agent]
 
-    def _greet(self, agents: Iterable[str]) -> None:
-        """These are alive. Whoever has joined is a possible agent from now on."""
+    def _set_agents(self, agents: Iterable[str]) -> None:
+        """Set who is alive. An agent that has joined is a possible agent from now on."""
         self.agents = list(agents)
         self.possible_agents += [agent for agent in self.agents if agent not in self.possible_agents]
 
 
 class _AEC(_Zoo, AECEnv):  # type: ignore[misc]
+    def __init__(self, env: MultiAgentEnv) -> None:
+        super().__init__(env)
+        self._chosen: dict[str, str] = {}  # actions of agents that act together, until the last is known
+        self._final: dict[str, Observation] = {}  # what agents that have ended saw last
+
     def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, dict[str, Any]]:
         if not self.agents:
             raise EpisodeOver(f"{self}: no agent is left; call reset() to start a new episode")
@@ -102,47 +108,54 @@ class _AEC(_Zoo, AECEnv):  # type: ignore[misc]
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         _, self.infos = self._reset_env(seed, options)
-        self._greet(self.infos)
+        self._set_agents(self.infos)
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
-        self._said: dict[str, str] = {}
+        self._chosen, self._final = {}, {}
         self._select()
 
     def observe(self, agent: str) -> Observation:
+        if agent in self._final:
+            return _typed(self._final[agent])
         if agent not in self.agents:
-            raise EpisodeOver(f"{self}: {agent!r} is not there; the agents are {self.agents}")
-        if self.terminations[agent] or self.truncations[agent]:
-            return _typed(self.infos[agent]["final_observation"])
+            raise EpisodeOver(
+                f"{self}: {agent!r} has not taken part in this episode; the agents are {self.agents}. If there are "
+                "none, call reset()"
+            )
         return _typed(self.marl_env.observe(agent))
 
     def step(self, action: str | None) -> None:
         if not self.agents:
             raise EpisodeOver(f"{self}: no agent is left; call reset() to start a new episode")
         agent = self.agent_selection
-        if self.terminations[agent] or self.truncations[agent]:
+        if self._has_ended(agent):
             if action is not None:
                 raise InvalidAction(f"{self}: {agent!r} has ended; step it with None, not with {action!r}")
             self._was_dead_step(None)
             return
-        said = {**self._said, agent: require_text(self.marl_env, agent, action)}
-        if len(said) == len(self.marl_env.acting):
-            said, result = {}, self._step_env(said)
+        chosen = {**self._chosen, agent: require_text(self.marl_env, agent, action)}
+        if len(chosen) == len(self.marl_env.acting):
+            chosen, result = {}, self._step_env(chosen)
             _, self.rewards, self.terminations, self.truncations, self.infos = result
-            self._greet(self.infos)
+            self._final |= {a: info["final_observation"] for a, info in self.infos.items() if self._has_ended(a)}
+            self._set_agents(self.infos)
         else:
             self._clear_rewards()
-        self._said = said
+        self._chosen = chosen
         self._cumulative_rewards[agent] = 0.0
         self._cumulative_rewards = {
             other: self._cumulative_rewards.get(other, 0.0) + reward for other, reward in self.rewards.items()
         }
         self._select()
 
+    def _has_ended(self, agent: str) -> bool:
+        return bool(self.terminations[agent] or self.truncations[agent])
+
     def _select(self) -> None:
-        """Whoever has ended comes first, then whoever is to act and has not spoken."""
-        waiting = [agent for agent in self.marl_env.acting if agent not in self._said]
+        """Agents that have ended come first, then acting agents whose action is not known yet."""
+        waiting = [agent for agent in self.marl_env.acting if agent not in self._chosen]
         self.agent_selection = (waiting or self.agents)[0]
         self._deads_step_first()
 
@@ -150,26 +163,26 @@ class _AEC(_Zoo, AECEnv):  # type: ignore[misc]
 class _Parallel(_Zoo, ParallelEnv):  # type: ignore[misc]
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
         observations, infos = self._reset_env(seed, options)
-        self._take_stock()
+        self._check_parallel()
         return {agent: _typed(seen) for agent, seen in observations.items()}, infos
 
     def step(self, actions: Mapping[str, str]) -> Step:
         observations, rewards, terminations, truncations, infos = self._step_env(actions)
-        self._take_stock()
+        self._check_parallel()
         last_seen = {agent: info["final_observation"] for agent, info in infos.items() if agent not in self.agents}
         seen = {agent: _typed(shown) for agent, shown in {**last_seen, **observations}.items()}
         return seen, rewards, terminations, truncations, infos
 
-    def _take_stock(self) -> None:
+    def _check_parallel(self) -> None:
         env = self.marl_env
         if set(env.acting) != set(env.agents):
             raise ConversionError(_not_parallel(env, f"now {list(env.acting)} act, and not all of {list(env.agents)}"))
-        self._greet(env.agents)
+        self._set_agents(env.agents)
 
 
 def _not_parallel(env: MultiAgentEnv, reason: str) -> str:
     return (
-        f"{env.scenario} cannot be a parallel env, where everybody acts at every step: {reason}. "
+        f"{env.scenario} cannot be a parallel env, where every agent acts at every step: {reason}. "
         "Use marl_gem.convert.to_aec(env)"
     )
 

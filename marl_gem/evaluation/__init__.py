@@ -8,12 +8,14 @@ result.report["matches"][0]["agents"]["player_0"]["success"]
 
 run           plays a plan: evaluate, tournament, and what they share
 plan          what is to be played
-book          what it has come to so far
+result_store  what it has come to so far
 journal       episodes on disk
-outcomes      what the numbers need of an episode
+summary       what the numbers need of an episode
 estimates     means with intervals, pass^k
 tasks         where and why agents do not succeed, and trivial_baselines
 tournament    standings and ratings
+tally         counts of wins, draws, losses and successes
+head_to_head  a policy against an opponent, in every seat
 report        all numbers of a run; markdown and pictures show them
 """
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from marl_gem.evaluate import wilson
-
 RESAMPLES = 1000
 DRAWS = 5_000_000
 """With more than 5,000 tasks there are fewer resamples, down to 200: an interval should take about half a second."""
@@ -49,6 +47,17 @@ def estimate(tasks: Sequence[Sequence[float]], seed: int, proportion: bool = Fal
         return Estimate(mean, None, None, n)
     means = sorted(_resampled(sums, random.Random(seed)))
     return Estimate(mean, quantile(means, 0.025), quantile(means, 0.975), n)
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """The 95% interval of a proportion (Wilson, 1927); good at 0 and 1 too. `trials` is at least 1."""
+    z, share = 1.96, successes / trials
+    centre = share + z * z / (2 * trials)
+    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    return (0.0 if successes == 0 else (centre - half) / scale), (
+        1.0 if successes == trials else (centre + half) / scale
+    )
 
 
 def _resampled(sums: list[tuple[float, int]], rng: random.Random) -> list[float]:

@@ -242,6 +242,7 @@ def _combinations(report: Report) -> list[str]:
 def _tournament(report: Report) -> list[str]:
     told = report["tournament"]
     players, names = told["players"], [player["name"] for player in told["players"]]
+    task = report["measure"] == "success rate"
     standings = [
         [
             str(place),
@@ -249,6 +250,7 @@ def _tournament(report: Report) -> list[str]:
             f"{player['rating']['mu']:.1f} ± {player['rating']['sigma']:.1f}" if player["rating"] else _NOTHING,
             estimate_text(player["score"], share=True),
             f"{player['won']} / {player['drawn']} / {player['lost']}",
+            *([estimate_text(player["success"], share=True)] if task else []),
         ]
         for place, player in enumerate(players, 1)
     ]
@@ -256,7 +258,7 @@ def _tournament(report: Report) -> list[str]:
     columns = {player["name"]: {"player": player["who"], **_usage(player, player["games"])} for player in players}
     seats = [[seat, estimate_text(score, share=True)] for seat, score in told["seats"].items()]
     return [
-        _table(["", "player", "rating", "score", "won / drawn / lost"], standings),
+        _table(["", "player", "rating", "score", "won / drawn / lost", *["success"] * task], standings),
         *([_cell(told["left_out"])] if told["left_out"] else []),
         "**Score of the row's player against the column's**",
         _table(["", *names], matrix),

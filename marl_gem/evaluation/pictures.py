@@ -203,7 +203,7 @@ def _note_baselines(figure: Figure, report: Report) -> None:
     if told := baselines_text(report):
         letters = int(figure.get_figwidth() * 16)  # as many as fit in a line
         whole = told.replace(" ", "\xa0").replace(",\xa0", ", ")  # a name stays with its share
-        note = textwrap.fill(_clean(f"Floors on the same tasks: {whole}"), letters, break_on_hyphens=False)
+        note = textwrap.fill(_clean(f"Trivial baselines on the same tasks: {whole}"), letters, break_on_hyphens=False)
         figure.supxlabel(note, x=0.02, ha="left", fontsize=8, color="#4a5568")
 
 

@@ -28,8 +28,8 @@ import msgspec
 
 import marl_gem
 from marl_gem.evaluation.estimates import estimate, passes
-from marl_gem.evaluation.outcomes import Outcome, total_cost, usage
 from marl_gem.evaluation.plan import FORMAT, Match, Plan
+from marl_gem.evaluation.summary import EpisodeSummary, total_cost, usage_of
 from marl_gem.evaluation.tasks import by_task, reasons, trivial_baselines
 from marl_gem.evaluation.tournament import standings
 from marl_gem.seeding import derive_seed
@@ -38,7 +38,11 @@ Report = dict[str, Any]
 
 
 def build(
-    plan: Plan, outcomes: Mapping[str, Outcome], failures: Mapping[str, Outcome], attempts: int = 0, stopped: str = ""
+    plan: Plan,
+    outcomes: Mapping[str, EpisodeSummary],
+    failures: Mapping[str, EpisodeSummary],
+    attempts: int = 0,
+    stopped: str = "",
 ) -> Report:
     """The report on what has been played so far.
 
@@ -103,15 +107,15 @@ def command(plan: Plan) -> str | None:
     return shlex.join(words)
 
 
-def _match(plan: Plan, place: int, outcomes: Mapping[str, Outcome]) -> Report:
+def _match(plan: Plan, place: int, outcomes: Mapping[str, EpisodeSummary]) -> Report:
     """The numbers of one seating."""
     match = plan.matches[place]
-    tasks: dict[int, list[Outcome]] = {}
+    tasks: dict[int, list[EpisodeSummary]] = {}
     for slot in plan.slots.values():
         if slot.match == place and slot.id in outcomes:
             tasks.setdefault(slot.index, []).append(outcomes[slot.id])
     played = [one for own in tasks.values() for one in own]
-    agents = dict.fromkeys([*plan.ground.agents, *(agent for one in played for agent in one.returns)])
+    agents = dict.fromkeys([*plan.ground.agents, *(agent for one in played for agent in one.outcomes)])
     return {
         "name": match.name,
         "folder": match.folder,
@@ -130,21 +134,22 @@ def _match(plan: Plan, place: int, outcomes: Mapping[str, Outcome]) -> Report:
     }
 
 
-def _agent(plan: Plan, agent: str, tasks: Sequence[Sequence[Outcome]]) -> Report:
+def _agent(plan: Plan, agent: str, tasks: Sequence[Sequence[EpisodeSummary]]) -> Report:
     """The numbers of one agent in a seating; `tasks` holds the repeats of each task."""
 
     def seed(what: str) -> int:  # not of the agent or the seating, so that equal results have equal intervals
         return derive_seed(plan.numbers.seed, "bootstrap", what)
 
-    successes = [[one.success[agent] for one in repeats if agent in one.success] for repeats in tasks]
-    returns = [[one.returns[agent] for one in repeats if agent in one.returns] for repeats in tasks]
+    judged = [[one.outcomes[agent] for one in repeats if agent in one.outcomes] for repeats in tasks]
+    successes = [[outcome.success for outcome in repeats] for repeats in judged]
+    returns = [[outcome.return_ for outcome in repeats] for repeats in judged]
     per_k = passes([own for own in successes if own], seed("success")) if plan.numbers.repeats > 1 else []
     return {
         "success": _plain(estimate(successes, seed("success"), proportion=True)),
         "return": _plain(estimate(returns, seed("return"))),
         "pass": [msgspec.to_builtins(one) for one in per_k],
         "reasons": reasons([one for repeats in tasks for one in repeats], agent),
-        **usage(one.uses[agent] for repeats in tasks for one in repeats if agent in one.uses),
+        **usage_of(agent, [one for repeats in tasks for one in repeats]),
     }
 
 
@@ -166,9 +171,9 @@ def _grid(plan: Plan) -> Report:
     }
 
 
-def _errors(failed: Sequence[Outcome]) -> list[Report]:
+def _errors(failed: Sequence[EpisodeSummary]) -> list[Report]:
     """What failed, the same things together, most frequent first."""
-    kinds: dict[tuple[str, str, str | None], list[Outcome]] = {}
+    kinds: dict[tuple[str, str, str | None], list[EpisodeSummary]] = {}
     for one in failed:
         if one.error:
             kinds.setdefault((one.error.origin, one.error.type, one.error.agent), []).append(one)

@@ -21,10 +21,8 @@ import msgspec
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import MissingPackage
-from marl_gem.evaluation.book import Book, stored_config
 from marl_gem.evaluation.journal import locked, write_whole
 from marl_gem.evaluation.markdown import markdown
-from marl_gem.evaluation.outcomes import outcome
 from marl_gem.evaluation.pictures import pictures
 from marl_gem.evaluation.plan import (
     Ground,
@@ -37,6 +35,8 @@ from marl_gem.evaluation.plan import (
     plan_tournament,
 )
 from marl_gem.evaluation.report import Report, build
+from marl_gem.evaluation.result_store import ResultStore, stored_config
+from marl_gem.evaluation.summary import summarize
 from marl_gem.policies import Policy, RandomPolicy
 from marl_gem.rollout import Job, stream
 from marl_gem.types import Episode, EpisodeError, Limits
@@ -196,18 +196,18 @@ async def play(
         plan = replace(plan, numbers=msgspec.structs.replace(plan.numbers, n=stored["n"]))
     await _try_random_play(plan)
     with locked(folder) if folder else contextlib.nullcontext():
-        book = Book.open(plan, folder, resume)
+        book = ResultStore.open(plan, folder, resume)
         work = _Work(book, budget or Budget(), stop, watch)
         try:
             await work.play(concurrency)
         finally:
             book.close()
-        report = build(plan, book.outcomes, book.failures, book.attempts, work.stopped)
+        report = build(plan, book.finished, book.failures, book.attempts, work.stopped)
         if folder:
             write_report(report, folder)
             for match in plan.matches:
                 if match.folder:
-                    write_report(build(plan.alone(match), book.outcomes, book.failures), folder / match.folder)
+                    write_report(build(plan.alone(match), book.finished, book.failures), folder / match.folder)
     return Result(plan, folder, report, report["episodes"]["owed"], work.stopped, tuple(book.kept))
 
 
@@ -230,12 +230,12 @@ class _Work:
     """Playing what is owed: one task takes in what the rollout finishes, another brings it to disk."""
 
     def __init__(
-        self, book: Book, budget: Budget, stop: Callable[[], bool], watch: Callable[[Progress], None] | None
+        self, book: ResultStore, budget: Budget, stop: Callable[[], bool], watch: Callable[[Progress], None] | None
     ) -> None:
         self.stopped = ""
         self._book, self._budget, self._stop, self._watch = book, budget, stop, watch
         self._begun = time.monotonic()
-        self._done_before = len(book.outcomes)
+        self._done_before = len(book.finished)
         self._started = self._stored = self._failed_in_a_row = self._unrecorded = 0
         self._hopeless: EpisodeError | None = None
         self._counts_money = budget.cost is not None or book.plan.numbers.limits.cost is not None
@@ -272,7 +272,7 @@ class _Work:
                 self._failed_in_a_row = self._failed_in_a_row + 1 if episode.error else 0
                 if self._failed_in_a_row >= HOPELESS:
                     self._hopeless = episode.error
-                if self._counts_money and outcome(episode, competitive=False).cost is None:
+                if self._counts_money and summarize(episode, contest=False).cost is None:
                     self._unpriced = True
 
     async def _store(self) -> None:
@@ -297,7 +297,7 @@ class _Work:
 
     def _jobs(self) -> Iterator[Job]:
         for slot in self._book.plan.slots.values():
-            if slot.id in self._book.outcomes:
+            if slot.id in self._book.finished:
                 continue
             self.stopped = self._reason_to_stop()
             if self.stopped:
@@ -311,7 +311,7 @@ class _Work:
             return "interrupted"
         if budget.seconds is not None and time.monotonic() - self._begun >= budget.seconds:
             return f"the run's {budget.seconds:g} seconds are over"
-        if budget.episodes is not None and len(book.outcomes) + self._started - self._stored >= budget.episodes:
+        if budget.episodes is not None and len(book.finished) + self._started - self._stored >= budget.episodes:
             return f"the run's {budget.episodes} episodes are played"
         if budget.tokens is not None and book.tokens >= budget.tokens:
             return f"the run's {budget.tokens} tokens are used up"
@@ -325,13 +325,13 @@ class _Work:
 
     def _progress(self) -> Progress:
         book, seconds = self._book, time.monotonic() - self._begun
-        done, total = len(book.outcomes), len(book.plan.slots)
+        done, total = len(book.finished), len(book.plan.slots)
         pace = (done - self._done_before) / seconds if seconds else 0.0
         return Progress(
             done=done,
             total=total,
             failed=len(book.failures),
-            success={agent: count / book.seen[agent] for agent, count in book.successes.items()},
+            success={agent: count / book.episodes_of[agent] for agent, count in book.successes.items()},
             tokens=book.tokens,
             cost=book.cost,
             seconds=seconds,

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from marl_gem.evaluation.outcomes import Outcome
+from marl_gem.evaluation.summary import EpisodeSummary
 
 
-def by_task(tasks: Mapping[int, Sequence[Outcome]], agents: Iterable[str]) -> list[dict[str, Any]]:
+def by_task(tasks: Mapping[int, Sequence[EpisodeSummary]], agents: Iterable[str]) -> list[dict[str, Any]]:
     """For each task, by its number, how often each agent tried it, how often it solved it, and why not.
 
     Args:
@@ -22,21 +22,22 @@ def by_task(tasks: Mapping[int, Sequence[Outcome]], agents: Iterable[str]) -> li
             "task": task,
             "agents": {
                 agent: {
-                    "tries": len(own),
-                    "solved": sum(one.success[agent] for one in own),
-                    "reasons": reasons(own, agent),
+                    "tries": len(judged),
+                    "solved": sum(outcome.success for outcome in judged),
+                    "reasons": reasons(tries, agent),
                 }
                 for agent in agents
-                if (own := [one for one in tries if agent in one.success])
+                if (judged := [summary.outcomes[agent] for summary in tries if agent in summary.outcomes])
             },
         }
         for task, tries in sorted(tasks.items())
     ]
 
 
-def reasons(outcomes: Iterable[Outcome], agent: str) -> dict[str, int]:
-    """How often an agent did not succeed for each reason that is told, most frequent first; see `outcomes.reason`."""
-    return ranked(Counter(one.reasons[agent] for one in outcomes if agent in one.reasons))
+def reasons(episodes: Iterable[EpisodeSummary], agent: str) -> dict[str, int]:
+    """How often an agent did not succeed for each known reason, most frequent first; see `runs.outcomes`."""
+    judged = (summary.outcomes[agent] for summary in episodes if agent in summary.outcomes)
+    return ranked(Counter(outcome.reason for outcome in judged if outcome.reason))
 
 
 def ranked(counts: Mapping[str, int]) -> dict[str, int]:

@@ -1,37 +1,53 @@
-"""Who is how strong: standings, ratings and the matrix of win rates of a round robin."""
+"""A round robin of players: standings, ratings and the matrix of scores."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from marl_gem.errors import MissingPackage
 from marl_gem.evaluation.estimates import estimate
-from marl_gem.evaluation.outcomes import Outcome, usage
-from marl_gem.evaluation.plan import Plan, Slot
+from marl_gem.evaluation.plan import Plan
+from marl_gem.evaluation.summary import EpisodeSummary, combined_usage
+from marl_gem.runs.outcomes import Outcome, judge
 from marl_gem.seeding import derive_seed
 
-Game = tuple[Slot, Mapping[str, str], Outcome]
-"""An episode's place in the plan, who sat in which seat, and how it went."""
+
+@dataclass(frozen=True)
+class Game:
+    """An episode of a tournament: its task, the player in each seat, and what it came to."""
+
+    task: int
+    players: Mapping[str, str]
+    summary: EpisodeSummary
+
+    @property
+    def returns(self) -> dict[str, float]:
+        """The return of each seat that a player had."""
+        outcomes = self.summary.outcomes.items()
+        return {seat: outcome.return_ for seat, outcome in outcomes if seat in self.players}
 
 
-def standings(plan: Plan, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> dict[str, Any]:
     """Everything about a tournament.
 
     In a game each player meets every other: it wins against those with a lower return (1), draws with those of the
     same (1/2) and loses against the others (0). `score` is the mean over all it met; `matrix[a][b]` that of a
     against b; `seats` that of each seat, whoever sat there. Intervals draw whole tasks, since the games of one
-    task are alike. `won`, `drawn` and `lost` count games: the highest return alone, shared, or not at all.
+    task are alike. `won`, `drawn` and `lost` count games: the highest return alone, shared, or not at all. `success`
+    is the share of games in which the player succeeded, as an evaluation counts it; in contests, of those it won.
 
     `rating` is Plackett-Luce's as openskill does it (mu, sigma; 25 and 8.33 before the first game), over the games
     in the plan's order; None with a reason in `left_out` if openskill is not installed.
     """
     games = [
-        (slot, plan.matches[slot.match].labels, outcomes[slot.id])
+        Game(slot.index, plan.matches[slot.match].labels, finished[slot.id])
         for slot in plan.slots.values()
-        if slot.id in outcomes
+        if slot.id in finished
     ]
     names = list(plan.asked["players"])
     left_out = ""
@@ -41,11 +57,10 @@ def standings(plan: Plan, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
         ratings, left_out = {}, str(error)
 
     points: dict[tuple[str, ...], dict[int, list[float]]] = {}
-    for index, seat, own, other, scored in _meetings(games):
-        for key in (("player", own), ("pair", own, other), ("seat", seat)):
-            points.setdefault(key, {}).setdefault(index, []).append(scored)
+    for key, task, value in _points(games):
+        points.setdefault(key, {}).setdefault(task, []).append(value)
 
-    def score(*key: str) -> Any:
+    def share(*key: str) -> Any:
         seed = derive_seed(plan.numbers.seed, "bootstrap", *key)
         estimated = estimate(list(points.get(key, {}).values()), seed, proportion=True)
         return None if estimated is None else msgspec.to_builtins(estimated)
@@ -55,14 +70,17 @@ def standings(plan: Plan, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
             "name": name,
             "who": plan.asked["players"][name],
             "rating": ratings.get(name),
-            "score": score("player", name),
-            **_tally(name, games),
-            **usage(one.uses[seat] for _, labels, one in games for seat in one.uses if labels.get(seat) == name),
+            "score": share("player", name),
+            "success": share("success", name),
+            **_results(name, games, plan.ground.competitive),
+            **combined_usage(
+                (game.summary, seat) for game in games for seat in game.returns if game.players[seat] == name
+            ),
         }
         for name in names
     ]
-    matrix = {own: {other: score("pair", own, other) for other in names if other != own} for own in names}
-    seats = {seat: score("seat", seat) for seat in plan.ground.agents}
+    matrix = {name: {other: share("pair", name, other) for other in names if other != name} for name in names}
+    seats = {seat: share("seat", seat) for seat in plan.ground.agents}
     players.sort(key=_strength, reverse=True)
     return {"players": players, "matrix": matrix, "seats": seats, "left_out": left_out}
 
@@ -79,32 +97,40 @@ def rate(names: Sequence[str], games: Sequence[Game]) -> dict[str, dict[str, flo
         raise MissingPackage("openskill", "eval", "rating players") from error
     model = PlackettLuce()
     ratings = {name: model.rating(name=name) for name in names}
-    for _, labels, one in games:
-        seated = [(labels[seat], value) for seat, value in one.returns.items() if seat in labels]
-        ranks = [-value for _, value in seated]
-        for (name, _), (rated,) in zip(seated, model.rate([[ratings[n]] for n, _ in seated], ranks=ranks), strict=True):
-            ratings[name] = rated
+    for game in games:
+        players = [game.players[seat] for seat in game.returns]
+        ranks = [-value for value in game.returns.values()]
+        rated = model.rate([[ratings[name]] for name in players], ranks=ranks)
+        ratings.update((name, rating) for name, (rating,) in zip(players, rated, strict=True))
     return {name: {"mu": rating.mu, "sigma": rating.sigma} for name, rating in ratings.items()}
 
 
-def _meetings(games: Sequence[Game]) -> Iterator[tuple[int, str, str, str, float]]:
-    """For each two in a game: the task, the one's seat, the one, the other, what the one scored against the other."""
-    for slot, labels, one in games:
-        for seat, own in one.returns.items():
-            for other, its in one.returns.items():
-                if seat != other and seat in labels and other in labels:
-                    yield slot.index, seat, labels[seat], labels[other], (own > its) + (own == its) / 2
+def _points(games: Sequence[Game]) -> Iterator[tuple[tuple[str, ...], int, float]]:
+    """What is averaged: for each key the task and a value from 0 to 1.
+
+    The keys are ("player", name), ("pair", name, other name) and ("seat", seat), with the score of each two that met,
+    and ("success", name).
+    """
+    for game in games:
+        for seat, value in game.returns.items():
+            name = game.players[seat]
+            yield ("success", name), game.task, float(game.summary.outcomes[seat].success)
+            for other, other_value in game.returns.items():
+                if other != seat:
+                    score = (value > other_value) + (value == other_value) / 2
+                    for key in (("player", name), ("pair", name, game.players[other]), ("seat", seat)):
+                        yield key, game.task, score
 
 
-def _tally(name: str, games: Sequence[Game]) -> dict[str, int]:
-    counts = {"games": 0, "won": 0, "drawn": 0, "lost": 0}
-    for _, labels, one in games:
-        for seat, own in one.returns.items():
-            if labels.get(seat) == name:
-                best_other = max((value for other, value in one.returns.items() if other != seat), default=0.0)
-                counts["games"] += 1
-                counts["won" if own > best_other else "drawn" if own == best_other else "lost"] += 1
-    return counts
+def _results(name: str, games: Sequence[Game], contest: bool) -> dict[str, int]:
+    """How many games a player won, drew and lost. In a task, where nobody wins, the returns alone are compared."""
+    results: Counter[str | None] = Counter()
+    for game in games:
+        outcomes: Mapping[str, Outcome] = game.summary.outcomes
+        if not contest:
+            outcomes = judge({seat: outcome.return_ for seat, outcome in outcomes.items()}, {}, contest=True)
+        results.update(outcomes[seat].result for seat in game.returns if game.players[seat] == name)
+    return {"games": results.total(), "won": results["win"], "drawn": results["draw"], "lost": results["loss"]}
 
 
 def _strength(player: Mapping[str, Any]) -> tuple[float, float]:

@@ -61,6 +61,7 @@ class Wrapper(MultiAgentEnv):
     max_steps = forwarded("max_steps")
     blocking = forwarded("blocking")
     tasks = forwarded("tasks")
+    possible_actions = forwarded("possible_actions")
     trivial_baselines = forwarded("trivial_baselines")
     metadata = forwarded("metadata")
     seed = forwarded("seed")

@@ -58,6 +58,7 @@ class KuhnPoker(MultiAgentEnv):
     possible_agents = PLAYERS
     selector = DirectedSelector()
     metadata = Metadata(zero_sum=True, turn_order="sequential", reward_range=(-2.0, 2.0))
+    possible_actions = ("[check]", "[bet]", "[fold]", "[call]")
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)

@@ -38,6 +38,7 @@ class TicTacToe(MultiAgentEnv):
     possible_agents = PLAYERS
     selector = SequentialSelector()
     metadata = Metadata(zero_sum=True, turn_order="sequential", reward_range=(-1.0, 1.0))
+    possible_actions = tuple(MOVE.values())
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)

@@ -21,7 +21,8 @@ LAYERS = [
     {"policies", "episode_builder"},
     {"analysis", "wrappers", "convert", "vector"},
     {"rollout", "registry", "specs", "testing"},
-    {"evaluate", "evaluation", "export", "viewer"},
+    {"evaluation"},
+    {"export", "viewer"},
     {"scenarios", "trainers"},
     {"cli"},
 ]

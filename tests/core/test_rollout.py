@@ -22,12 +22,10 @@ from marl_gem import (
     Response,
     Role,
     SequentialSelector,
-    Turn,
     seats,
     views,
 )
 from marl_gem.errors import AgentError, ConfigError, LLMError, MarlGemError
-from marl_gem.evaluate import Tally, head_to_head, overall, tally, wilson
 from marl_gem.llm import Sampling
 from marl_gem.policies import HumanPolicy, LLMPolicy, RandomPolicy, ScriptedPolicy
 from marl_gem.rollout import Job, collect, play_episode, stream
@@ -858,53 +856,6 @@ def test_derived_seeds() -> None:
     assert derive_seed(0, "a") == 1481238324449861677, "the same on every machine, in every run"
     assert all(0 <= derive_seed(number) < 2**63 for number in range(100))
     assert len({derive_seed(*parts) for parts in [(0,), (1,), (0, 1), (1, 0), ("a",), ("a", "\ud800"), ()]}) == 7
-
-
-# Judging
-
-
-def game(returns: dict[str, float], illegal: bool = False, error: EpisodeError | None = None) -> Episode:
-    turns = (Turn("a", "", Response(""), info={"illegal": "no"} if illegal else {}),)
-    return Episode("1", "s", 0, turns, returns, "terminated", error)
-
-
-def test_tally() -> None:
-    games = [
-        game({"a": 1.0, "b": -1.0}),
-        game({"a": 0.0, "b": 0.0}),
-        game({"a": -1.0, "b": 1.0}, illegal=True),
-        game({"a": 2.0, "b": 2.0, "c": 1.0}),
-        game({"a": 2.0, "b": 1.0, "c": 3.0}),
-    ]
-    assert tally(games, "a") == Tally(win=1, draw=2, loss=2, illegal=1, games=5)
-    assert tally(games, "b") == Tally(win=1, draw=2, loss=2, illegal=0, games=5)
-    assert tally([game({"a": 0.5}), game({"a": 0.0}), game({"a": -0.5})], "a") == Tally(1, 1, 1, 0, 3)
-    assert tally(games, "a").score == 0.4
-
-
-def test_a_failed_game_has_no_winner() -> None:
-    with pytest.raises(MarlGemError, match="episode 1 failed in llm: gone"):
-        tally([game({"a": 1.0}, error=EpisodeError("llm", "LLMError", "gone"))], "a")
-
-
-def test_intervals() -> None:
-    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert wilson(0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
-    assert wilson(10, 10) == pytest.approx((0.7225, 1), abs=1e-4)
-    assert Tally(50, 0, 50, 0, 100).score_interval == pytest.approx((0.402, 0.598), abs=1e-3)
-    assert Tally(0, 9, 0, 0, 9).score_interval == (0.5, 0.5)
-    assert overall({"x": Tally(1, 2, 3, 4, 6), "y": Tally(1, 1, 1, 1, 3)}) == Tally(2, 3, 4, 5, 9)
-
-
-def test_head_to_head() -> None:
-    best, worst = ScriptedPolicy(lambda o, i: "3", "best"), ScriptedPolicy(lambda o, i: "0", "worst")
-    tallies, episodes = head_to_head(Count, best, worst, games=5, seed=1)
-    assert tallies == {"a": Tally(5, 0, 0, 0, 5), "b": Tally(5, 0, 0, 0, 5)}
-    assert [episode.models["a"] for episode in episodes] == ["best"] * 5 + ["worst"] * 5
-    assert len({episode.seed for episode in episodes}) == 10
-    other_tallies, others = head_to_head(Count, worst, best, games=5, seed=1)
-    assert [episode.seed for episode in others] == [episode.seed for episode in episodes]
-    assert other_tallies["a"] == Tally(0, 0, 5, 0, 5)
 
 
 # Seats

@@ -92,6 +92,8 @@ class Fixed(MultiAgentEnv):
                 raise RuntimeError("broken")
             if text == "exit":
                 sys.exit("enough")
+            if text == "interrupt":
+                raise KeyboardInterrupt
             self.rewards[agent] = float(text)
         self.terminations = dict.fromkeys(self.agents, self.steps == 2)
 
@@ -667,14 +669,78 @@ def test_an_env_made_anew_has_the_same_agents() -> None:
 
 
 @sync_and_async
-def test_an_env_that_calls_exit(workers: int) -> None:
-    with VectorEnv(Fixed, 3, workers=workers) as envs:
+def test_a_system_exit_in_a_step_is_the_error_of_that_env_alone(workers: int) -> None:
+    with VectorEnv(Fixed, 4, seed=0, workers=workers) as envs:
         envs.reset()
-        with pytest.raises(SystemExit, match="enough"):
-            envs.step({0: ONE, 1: each("exit")})
-        assert envs.outstanding == [0] and envs.recv()[0].returns == each(1.0)
-        results = envs.step({1: {}, 2: ONE})
-        assert results[0].episode == 1 and not results[0].done and results[1].returns == each(1.0)
+        results = envs.step([ONE, each("exit"), ONE, ONE])
+        assert [result.error and (result.error.type, result.error.message) for result in results] == [
+            None,
+            ("SystemExit", "enough"),
+            None,
+            None,
+        ]
+        assert [result.returns for result in results] == [each(1.0), {}, each(1.0), each(1.0)]
+        assert results[1].done and envs.outstanding == []
+        results = envs.step([ONE, {}, ONE, ONE])
+        assert [result.episode for result in results] == [0, 1, 0, 0]
+        assert [result.error for result in results] == [None] * 4
+
+
+@sync_and_async
+def test_a_system_exit_reaches_recv_with_all_other_results(workers: int) -> None:
+    with VectorEnv(Fixed, 4, seed=0, workers=workers) as envs:
+        envs.reset()
+        envs.send([ONE, each("exit"), ONE, ONE])
+        results = envs.recv(at_least=4)
+        assert [result.index for result in results] == [0, 1, 2, 3]
+        assert [result.error.type if result.error else "" for result in results] == ["", "SystemExit", "", ""]
+        assert envs.outstanding == []
+
+
+@sync_and_async
+@pytest.mark.parametrize("boundary", ["make", "reset"])
+def test_a_system_exit_in_a_reset_is_the_error_of_that_env_alone(workers: int, boundary: str) -> None:
+    class Quits(Fixed):
+        exits = boundary == "make"
+
+        def __init__(self) -> None:
+            if Quits.exits:
+                sys.exit("enough")
+
+        def _reset(self, options: Mapping[str, Any]) -> None:
+            if Quits.exits:
+                sys.exit("enough")
+
+    with VectorEnv([Fixed, Quits], seed=0, workers=workers) as envs:
+        Quits.exits = True
+        results = envs.reset()
+        assert results[0].error is None
+        assert results[1].error == EpisodeError("env", "SystemExit", "enough")
+        Quits.exits = False
+        assert [result.error for result in envs.step([ONE, {}])] == [None, None]
+
+
+@sync_and_async
+@pytest.mark.parametrize("move", ["step", "recv"])
+def test_an_interrupt_in_a_step_is_raised_and_no_other_result_is_lost(move: str, workers: int) -> None:
+    actions = [ONE, each("interrupt"), ONE, ONE]
+    with VectorEnv(Fixed, 4, seed=0, workers=workers) as envs:
+        envs.reset()
+        with pytest.raises(KeyboardInterrupt):
+            if move == "step":
+                envs.step(actions)
+            else:
+                envs.send(actions)
+                while envs.recv(timeout=5):
+                    pass
+        assert 1 not in envs.outstanding
+        received = envs.recv(len(envs.outstanding)) if envs.outstanding else []
+        assert all(result.returns == each(1.0) for result in received)
+        begun = envs.step({1: {}})[0]
+        assert begun.episode == 1 and begun.error is None
+        # An env whose step had not begun is as it was; the others go on.
+        assert [result.steps for result in envs] == ([1, 0, 0, 0] if workers == 0 else [1, 0, 1, 1])
+        assert {result.index: result.error for result in envs.step([ONE, ONE, ONE, ONE])} == dict.fromkeys(range(4))
 
 
 def test_an_env_that_cannot_be_closed_is_a_warning() -> None:

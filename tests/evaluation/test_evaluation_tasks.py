@@ -374,7 +374,7 @@ class TestAGrid:
         monkeypatch.setattr(Figure, "savefig", savefig)
         report = evaluate(MINI, self.SEATS, n=20).report
         assert set(pictures(report)) == {"heatmap.png", "bars.png"}
-        note = "Floors on the same tasks: noop 30.0%, transfer 0.0%, gold-without-words 60.0%, gold 100.0%"
+        note = "Trivial baselines on the same tasks: noop 30.0%, transfer 0.0%, gold-without-words 60.0%, gold 100.0%"
         assert drawn == [("user", "assistant", note), ("", "", note)]
         drawn.clear()
         pictures(repeats_of(["done"], scenario=Unnumbered))
@@ -420,7 +420,7 @@ def test_the_terminal_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     told = capsys.readouterr().out
     assert left.value.code == 0
     for line in (
-        "Floors on the same tasks: noop 30.0%, transfer 0.0%, gold-without-words 60.0%, gold 100.0%.",
+        "Trivial baselines on the same tasks: noop 30.0%, transfer 0.0%, gold-without-words 60.0%, gold 100.0%.",
         "How it ended for user, assistant: success 30.0%, data 70.0%.",
         "By task for user, assistant: of 20 tasks 6 always solved, 0 sometimes, 14 never.",
         "never: 6–19",

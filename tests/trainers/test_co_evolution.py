@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from marl_gem.trainers.seating import ONE, learners, phases
+from marl_gem.trainers.self_play import SelfPlay
+from marl_gem.trainers.transitions import merge
 from matplotlib.axes import Axes
 from transformers import GPT2LMHeadModel
 
@@ -28,10 +31,7 @@ from marl_gem.trainers.config import TrainConfig, parse, read
 from marl_gem.trainers.curve import draw_curve
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.run import Run
-from marl_gem.trainers.seating import ONE, learners, phases
-from marl_gem.trainers.self_play import SelfPlay
 from marl_gem.trainers.tiny import tiny_tokenizer
-from marl_gem.trainers.transitions import merge
 from marl_gem.types import Episode, from_json
 from marl_gem.views import view
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from marl_gem.trainers.advantages import discounted_returns, rebn
+from marl_gem.trainers.transitions import Row, Transition, merge, trajectories, with_advantages
 
 from marl_gem.errors import ConfigError
-from marl_gem.trainers.advantages import discounted_returns, rebn
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
-from marl_gem.trainers.transitions import Row, Transition, merge, trajectories, with_advantages
 from marl_gem.types import Episode, Response, Turn
 
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 import torch
+from marl_gem.trainers.seating import ONE, training_ground
 
 from marl_gem.errors import CheckpointError, ConfigError, JournalError, UnknownScenario
-from marl_gem.evaluate import wilson
+from marl_gem.evaluation.estimates import wilson
 from marl_gem.overrides import apply_overrides
 from marl_gem.rollout import Job, collect
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.config import TrainConfig, differences, parse, read, recipes
 from marl_gem.trainers.run import Run
-from marl_gem.trainers.seating import ONE, training_ground
 from marl_gem.types import Episode, from_json
 
 SMALL: dict[str, Any] = {

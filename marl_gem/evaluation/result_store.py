@@ -1,4 +1,4 @@
-"""What a run has come to so far: its episodes on disk, and what the report needs of each in memory."""
+"""The episodes of a run: complete on disk, summarized in memory."""
 
 from __future__ import annotations
 
@@ -14,26 +14,30 @@ import msgspec
 
 from marl_gem.errors import ConfigError, JournalError, RecordError
 from marl_gem.evaluation.journal import Journal, write_whole
-from marl_gem.evaluation.outcomes import Outcome, outcome
 from marl_gem.evaluation.plan import FORMAT, Config, Plan, differences
+from marl_gem.evaluation.summary import EpisodeSummary, summarize
 from marl_gem.types import Episode, EpisodeError, to_json
 
 
-class Book:
+class ResultStore:
     """The episodes of a plan.
 
-    By id: `outcomes` of those that count, `failures` of those that are owed after a fault. `attempts` counts all
-    that ever failed. `tokens` and `cost` are what everything took together; `seen` and `successes` count, for each
-    agent, the episodes it was in and those in which it succeeded. `kept` holds the episodes if there is no folder.
+    Attributes:
+        finished: summaries of the episodes that count, by id.
+        failures: summaries of those that failed and are pending, by id.
+        attempts: how many episodes ever failed.
+        tokens, cost: what all episodes took together; the cost in US dollars, None if any price is unknown.
+        episodes_of, successes: by agent, the episodes it was in, and those in which it succeeded.
+        kept: the episodes themselves, if there is no folder.
     """
 
     def __init__(self, plan: Plan, folder: Path | None) -> None:
         self.plan = plan
-        self.outcomes: dict[str, Outcome] = {}
-        self.failures: dict[str, Outcome] = {}
+        self.finished: dict[str, EpisodeSummary] = {}
+        self.failures: dict[str, EpisodeSummary] = {}
         self.attempts = self.tokens = 0
         self.cost: float | None = 0.0
-        self.seen: Counter[str] = Counter()
+        self.episodes_of: Counter[str] = Counter()
         self.successes: Counter[str] = Counter()
         self.kept: list[Episode] = []
         self._writing = threading.Lock()
@@ -46,7 +50,7 @@ class Book:
             self._errors[name] = Journal(folder / name / "errors.jsonl")
 
     @classmethod
-    def open(cls, plan: Plan, folder: Path | None, resume: bool) -> Book:
+    def open(cls, plan: Plan, folder: Path | None, resume: bool) -> ResultStore:
         """Begin a run, or go on with the one in the folder. The caller has locked it.
 
         Raises:
@@ -61,66 +65,73 @@ class Book:
                     "changes, or choose another folder"
                 )
             _write_configs(plan, folder)
-        book = cls(plan, folder)
-        for journal in (*book._errors.values(), *book._episodes.values()):
-            book._take_in(journal)
-        return book
+        store = cls(plan, folder)
+        for journal in (*store._errors.values(), *store._episodes.values()):
+            store._read(journal)
+        return store
 
-    async def store(self, episodes: Sequence[Episode]) -> list[Outcome]:
-        """Bring finished episodes to disk, then count them.
+    async def store(self, episodes: Sequence[Episode]) -> list[EpisodeSummary]:
+        """Write finished episodes to disk, then count them.
+
+        Returns:
+            a summary of each. An episode that no record can hold has become a failure of its env.
 
         Raises:
-            JournalError: they cannot be written; they are owed.
+            JournalError: they cannot be written; they stay pending.
         """
         if not self._episodes:
             self.kept += episodes
-            outcomes = [outcome(episode, self.plan.ground.competitive) for episode in episodes]
+            summaries = [self._summarize(episode) for episode in episodes]
         else:
-            outcomes = await asyncio.to_thread(self._write, episodes)
-        for one in outcomes:
-            self._count(one)
-        return outcomes
+            summaries = await asyncio.to_thread(self._write, episodes)
+        for summary in summaries:
+            self._count(summary)
+        return summaries
 
     def close(self) -> None:
         """Wait for what a thread is writing still."""
         with self._writing:
             pass
 
-    def _write(self, episodes: Sequence[Episode]) -> list[Outcome]:
+    def _write(self, episodes: Sequence[Episode]) -> list[EpisodeSummary]:
         lines: dict[Journal, list[str]] = {}
-        outcomes = []
+        summaries = []
         with self._writing:
             for episode in episodes:
                 stored, line = _line(episode)
                 folder = self.plan.matches[self.plan.slots[episode.id].match].folder
                 lines.setdefault((self._errors if stored.error else self._episodes)[folder], []).append(line)
-                outcomes.append(outcome(stored, self.plan.ground.competitive))
-            for journal, own in lines.items():
-                journal.append("".join(own).encode("ascii"))
-        return outcomes
+                summaries.append(self._summarize(stored))
+            for journal, added in lines.items():
+                journal.append("".join(added).encode("ascii"))
+        return summaries
 
-    def _take_in(self, journal: Journal) -> None:
-        """Count what an earlier process has left."""
+    def _read(self, journal: Journal) -> None:
+        """Count what an earlier process has written."""
         failed = journal in self._errors.values()
         for number, episode in journal.episodes():
             slot = self.plan.slots.get(episode.id)
             if slot is None or slot.seed != episode.seed or (episode.error is not None) != failed:
                 raise JournalError(f"{journal.path}, line {number}: episode {episode.id!r} is not of this run")
-            if episode.id in self.outcomes:
+            if episode.id in self.finished:
                 raise JournalError(f"{journal.path}, line {number}: episode {episode.id!r} is there twice; remove one")
-            self._count(outcome(episode, self.plan.ground.competitive))
+            self._count(self._summarize(episode))
 
-    def _count(self, outcome: Outcome) -> None:
-        self.tokens += outcome.tokens
-        self.cost = None if self.cost is None or outcome.cost is None else self.cost + outcome.cost
-        if outcome.error:
+    def _summarize(self, episode: Episode) -> EpisodeSummary:
+        return summarize(episode, self.plan.ground.competitive)
+
+    def _count(self, summary: EpisodeSummary) -> None:
+        self.tokens += summary.tokens
+        self.cost = None if self.cost is None or summary.cost is None else self.cost + summary.cost
+        if summary.error:
             self.attempts += 1
-            self.failures[outcome.id] = outcome
+            self.failures[summary.id] = summary
             return
-        self.failures.pop(outcome.id, None)
-        self.outcomes[outcome.id] = outcome
-        self.seen.update(outcome.success.keys())
-        self.successes.update({agent: int(success) for agent, success in outcome.success.items()})  # 0 is kept
+        self.failures.pop(summary.id, None)
+        self.finished[summary.id] = summary
+        for agent, outcome in summary.outcomes.items():
+            self.episodes_of[agent] += 1
+            self.successes[agent] += outcome.success
 
 
 def stored_config(folder: Path, resume: bool) -> Config | None:

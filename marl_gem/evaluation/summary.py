@@ -1,0 +1,139 @@
+"""What a report needs of an episode: small, so that a run of any length fits into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from marl_gem.evaluation.estimates import quantile
+from marl_gem.runs.outcomes import Outcome, outcomes
+from marl_gem.types import Ending, Episode, EpisodeError, Response, Turn
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What one seat used in one episode."""
+
+    # Its turns.
+    turns: int = 0
+    # Tokens its model read and wrote.
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    # US dollars, without answers that came from a cache; None if the price of any other is unknown.
+    cost: float | None = 0.0
+    # The time of each of its model's answers, in seconds, without those from a cache.
+    seconds: tuple[float, ...] = ()
+    # Requests that had to be repeated.
+    retries: int = 0
+    # Answers that came from a cache.
+    cached: int = 0
+    # Answers whose prompt was cut because it did not fit.
+    cut: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+class EpisodeSummary(msgspec.Struct, frozen=True):
+    """An episode's outcomes and usage."""
+
+    id: str
+    ending: Ending
+    limit: str
+    error: EpisodeError | None
+    # By agent; empty if the episode failed.
+    outcomes: dict[str, Outcome]
+    # By agent.
+    usage: dict[str, Usage]
+    # Wall time of the episode.
+    seconds: float
+
+    @property
+    def turns(self) -> int:
+        """Turns of all agents."""
+        return sum(usage.turns for usage in self.usage.values())
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written by all agents."""
+        return sum(usage.tokens for usage in self.usage.values())
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars of all agents; None if unknown."""
+        return total_cost(usage.cost for usage in self.usage.values())
+
+
+def summarize(episode: Episode, contest: bool) -> EpisodeSummary:
+    """Sum up an episode. `contest`: whether it is one, where its record does not say; see `runs.outcomes`."""
+    turns: dict[str, list[Turn]] = {agent: [] for agent in episode.returns}
+    for turn in episode.turns:
+        turns.setdefault(turn.agent, []).append(turn)
+    return EpisodeSummary(
+        id=episode.id,
+        ending=episode.ending,
+        limit=episode.limit,
+        error=episode.error,
+        outcomes=outcomes(episode, contest),
+        usage={agent: _usage(agent_turns) for agent, agent_turns in turns.items()},
+        seconds=episode.seconds,
+    )
+
+
+def total_cost(costs: Iterable[float | None]) -> float | None:
+    """The sum; None, unknown, if any of them is."""
+    total = 0.0
+    for cost in costs:
+        if cost is None:
+            return None
+        total += cost
+    return total
+
+
+def usage_of(agent: str, episodes: Iterable[EpisodeSummary]) -> dict[str, Any]:
+    """What an agent used in all its episodes: sums, turns as a mean, and the quantiles of its latency."""
+    return combined_usage((summary, agent) for summary in episodes if agent in summary.usage)
+
+
+def combined_usage(seats: Iterable[tuple[EpisodeSummary, str]]) -> dict[str, Any]:
+    """What the seats of several episodes used together, each seat given as an episode and an agent."""
+    seats = list(seats)
+    uses = [summary.usage[agent] for summary, agent in seats]
+    illegal = [summary.outcomes[agent].illegal for summary, agent in seats if agent in summary.outcomes]
+    waits = sorted(seconds for use in uses for seconds in use.seconds)
+    return {
+        "turns": sum(use.turns for use in uses) / len(uses) if uses else None,
+        "illegal": {"actions": sum(illegal), "episodes": sum(count > 0 for count in illegal)},
+        "tokens": {
+            "prompt": sum(use.prompt_tokens for use in uses),
+            "completion": sum(use.completion_tokens for use in uses),
+        },
+        "cost": total_cost(use.cost for use in uses),
+        "cached": sum(use.cached for use in uses),
+        "cut_prompts": sum(use.cut for use in uses),
+        "retries": sum(use.retries for use in uses),
+        "seconds": {"p50": quantile(waits, 0.5), "p95": quantile(waits, 0.95)} if waits else None,
+    }
+
+
+def _usage(turns: list[Turn]) -> Usage:
+    answers = [turn.response for turn in turns]
+    return Usage(
+        turns=len(turns),
+        prompt_tokens=sum(answer.usage.get("prompt_tokens", 0) for answer in answers),
+        completion_tokens=sum(answer.usage.get("completion_tokens", 0) for answer in answers),
+        cost=total_cost(map(_paid, answers)),
+        seconds=tuple(answer.seconds for answer in answers if answer.seconds and not answer.cached),
+        retries=sum(answer.retries for answer in answers),
+        cached=sum(answer.cached for answer in answers),
+        cut=sum(answer.cut > 0 for answer in answers),
+    )
+
+
+def _paid(answer: Response) -> float | None:
+    """What an answer cost now: nothing if it is a script's or a cache's, None if a model's price is unknown."""
+    by_model = answer.usage or answer.token_ids or answer.seconds
+    return 0.0 if answer.cached or not by_model else answer.cost

@@ -1,0 +1,100 @@
+"""Counts of outcomes: how often an agent won, drew, lost or succeeded, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from marl_gem.errors import MarlGemError
+from marl_gem.evaluation.estimates import wilson
+from marl_gem.runs.outcomes import contest_of, outcomes
+from marl_gem.types import Episode
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent's episodes came to. See `marl_gem.runs.outcomes` for what a win and a success are."""
+
+    # How many episodes were won, drawn and lost; all 0 where they are no contests.
+    win: int = 0
+    draw: int = 0
+    loss: int = 0
+    # In how many episodes the agent took an illegal action.
+    illegal: int = 0
+    # How many episodes there are.
+    games: int
+    # In how many the agent succeeded; in contests, those it won.
+    success: int = 0
+    # The sums of the agent's returns and of their squares.
+    return_sum: float = 0.0
+    return_square_sum: float = 0.0
+
+    @property
+    def is_contest(self) -> bool:
+        """Whether the episodes were contests: win, draw and loss are known."""
+        return self.win + self.draw + self.loss > 0
+
+    @property
+    def score(self) -> float:
+        """In contests a win counts 1 and a draw 1/2, in tasks a success counts 1; the mean over all episodes."""
+        return (self.win + self.draw / 2 if self.is_contest else self.success) / self.games
+
+    @property
+    def score_interval(self) -> tuple[float, float]:
+        """The 95% interval of the score: by the normal approximation in contests, Wilson's in tasks."""
+        if not self.is_contest:
+            return wilson(self.success, self.games)
+        second_moment = (self.win + self.draw / 4) / self.games
+        half = 1.96 * math.sqrt(max(second_moment - self.score**2, 0.0) / self.games)
+        return max(0.0, self.score - half), min(1.0, self.score + half)
+
+    @property
+    def mean_return(self) -> float:
+        """The mean of the agent's undiscounted returns."""
+        return self.return_sum / self.games
+
+    @property
+    def return_interval(self) -> tuple[float, float]:
+        """The 95% interval of the mean return, by the normal approximation."""
+        variance = max(self.return_square_sum / self.games - self.mean_return**2, 0.0)
+        half = 1.96 * math.sqrt(variance / self.games)
+        return self.mean_return - half, self.mean_return + half
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
+def tally(episodes: Iterable[Episode], agent: str, contest: bool | None = None) -> Tally:
+    """Count what an agent's episodes came to. Episodes in which it took no part are left out.
+
+    Args:
+        episodes: of one scenario.
+        agent: whose outcomes are counted.
+        contest: whether they are contests, where their records do not say; by default as `contest_of` finds.
+
+    Raises:
+        MarlGemError: an episode failed; one that was not played to its end has no outcome.
+    """
+    episodes = list(episodes)
+    for episode in episodes:
+        if episode.error:
+            raise MarlGemError(f"episode {episode.id} failed in {episode.error.origin}: {episode.error.message}")
+    contest = contest_of(episodes) if contest is None else contest
+    judged = [outcomes(episode, contest)[agent] for episode in episodes if agent in episode.returns]
+    return Tally(
+        win=sum(outcome.result == "win" for outcome in judged),
+        draw=sum(outcome.result == "draw" for outcome in judged),
+        loss=sum(outcome.result == "loss" for outcome in judged),
+        illegal=sum(outcome.illegal > 0 for outcome in judged),
+        games=len(judged),
+        success=sum(outcome.success for outcome in judged),
+        return_sum=math.fsum(outcome.return_ for outcome in judged),
+        return_square_sum=math.fsum(outcome.return_**2 for outcome in judged),
+    )
+
+
+def overall(tallies: Mapping[str, Tally]) -> Tally:
+    """The tallies of all agents added up."""
+    first, *others = tallies.values()
+    return sum(others, first)
