@@ -18,8 +18,8 @@ def check(config: TrainConfig) -> None:
 
     Raises:
         RegistryError, MissingPackage: a scenario or a seat's policy cannot be made.
-        ConfigError: a seat makes no sense, an agent joins that nobody plays, there is no random play where it is needed,
-            the model to start from cannot be read, or the device is not there.
+        ConfigError: a seat makes no sense, an agent joins that nobody plays, there is no random play where it is
+            needed, the model to start from cannot be read, or the device is not there.
     """
     device(config.device)
     phases = training_phases(config, [scenario.spec.inspect().agents for scenario in config.scenarios])
@@ -33,7 +33,7 @@ def check(config: TrainConfig) -> None:
         _check_names(scenario.id, learners.keys() & _scripted(scenario.spec))
         for opponent in config.evaluation.opponents if not config.seats else ():
             load_policy(opponent, scenario.test_spec, agents=scenario.test_spec.inspect().agents)
-        _check_random_play(config, scenario, learns_alone=not any(seat for seat in config.seats))
+        _check_random_play(config, scenario)
     if config.policy.start_from:
         check_pretrained(config.policy.start_from)
 
@@ -62,14 +62,14 @@ def _scripted(spec: ScenarioSpec) -> set[str]:
 
 
 def _check_names(scenario: str, taken: set[str]) -> None:
-    for name in sorted(taken):
+    if name := min(taken, default=""):
         raise ConfigError(
             f"a policy that learns is called {name!r}, as one that {scenario} offers; write scripted:{name} to seat "
             "that one, or choose another name"
         )
 
 
-def _check_random_play(config: TrainConfig, scenario: TrainingScenario, *, learns_alone: bool) -> None:
+def _check_random_play(config: TrainConfig, scenario: TrainingScenario) -> None:
     """Begin an episode, whatever the actions, and look at everyone who acts in it."""
     env = scenario.spec.make()
     seats = tuple(env.possible_agents)
@@ -85,7 +85,7 @@ def _check_random_play(config: TrainConfig, scenario: TrainingScenario, *, learn
                     )
                 legal = env.legal_actions(agent)
                 if legal is None and _plays_at_random(config, scenario, agent):
-                    raise ConfigError(_no_random_play(scenario.id, agent, config))
+                    raise ConfigError(_no_random_play(scenario.id, agent))
                 actions[agent] = legal[0] if legal else ""
             if env.done:
                 return
@@ -101,11 +101,12 @@ def _plays_at_random(config: TrainConfig, scenario: TrainingScenario, agent: str
     return imitated or any(seats.get(agent) == "random" for seats in seatings)
 
 
-def _no_random_play(scenario: str, agent: str, config: TrainConfig) -> str:
+def _no_random_play(scenario: str, agent: str) -> str:
     offered = [f"scripted:{name}" for name in sorted(registry.policies(scenario))] if ":" in scenario else []
     fitting = [f", or take the recipe {name}" for name in recipes() if read(name)["scenario"] == scenario]
     return (
         f"{scenario} does not list what is legal for {agent!r}, so there is no random play to imitate or to play with. "
-        f"Start from a model that can answer already (--policy FOLDER), or name who holds the seats (seats.{agent}=...) "
-        f"and whom to imitate (imitation.seats.{agent}=...; it offers {', '.join(offered) or 'none'}){''.join(fitting)}"
+        "Start from a model that can answer already (--policy FOLDER), or name who holds the seats "
+        f"(seats.{agent}=...) and whom to imitate (imitation.seats.{agent}=...; it offers "
+        f"{', '.join(offered) or 'none'}){''.join(fitting)}"
     )

@@ -245,7 +245,8 @@ def _read_learner(folder: Path, name: str, description: Mapping[str, Any], confi
 def _load_file(folder: Path, name: str) -> Weights:
     path = folder / name if (folder / name).exists() else folder / OLD_FILES[name]
     try:
-        return load_file(path)
+        tensors: Weights = load_file(path)
+        return tensors
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
             f"{folder.parent} is damaged: {error}. Remove it, so that the one before it is used"

@@ -1,7 +1,7 @@
 """What a training run is told. Everything that happens in a run follows from these values.
 
-A configuration is plain data, from a TOML file or a command line; `parse` makes a frozen `TrainConfig` of it. The comment
-above each field gives its meaning, unit, range and source; the reference page is made from these comments.
+A configuration is plain data, from a TOML file or a command line; `parse` makes a frozen `TrainConfig` of it. The
+comment above each field gives its meaning, unit, range and source; the reference page is made from these comments.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TrainingScenario(_Section, frozen=True):
 class PolicyConfig(_Section, frozen=True):
     """The model, what it is shown and how its responses are sampled. Where several policies learn, each has its own."""
 
-    # A folder with a transformers model and its tokenizer to start from. Empty: a tiny model with random weights is made.
+    # A folder with a transformers model and its tokenizer to start from. Empty: a tiny model with random weights.
     start_from: str = ""
     # Of a tiny model: the size of the hidden states, a multiple of `heads`.
     width: Positive = 64
@@ -104,7 +104,7 @@ class PolicyConfig(_Section, frozen=True):
 class ImitationConfig(_Section, frozen=True):
     """The warm start: a fresh model learns to answer at all, from demonstrations."""
 
-    # Who is imitated in each seat, as in a command line's --seat: random (if nothing is said), scripted:NAME, MODEL@URL, ...
+    # Who is imitated in each seat, as in a command line's --seat: scripted:NAME, MODEL@URL, ...; by default random.
     seats: dict[str, str] = {}
     # How many episodes are demonstrated.
     episodes: Positive = 1000
@@ -136,8 +136,8 @@ class TrainingConfig(_Section, frozen=True):
     learning_rate: PositiveFloat = 1e-3
     # The discount from one turn of an agent to its next, from 0 to 1.
     gamma: Share = 1.0
-    # The weight of the divergence from the reference, the policy as it was when the phase began, in nats a sampled token;
-    # it changes along a line from `kl` to `kl_final` in each phase.
+    # The weight of the divergence from the reference, the policy as it was when the phase began, in nats a sampled
+    # token; it changes along a line from `kl` to `kl_final` in each phase. With both 0 there is no reference.
     kl: Weight = 0.2
     # The weight at the end of each phase.
     kl_final: Weight = 0.05
@@ -161,8 +161,9 @@ class TrainingConfig(_Section, frozen=True):
 class EvaluationConfig(_Section, frozen=True):
     """How the policies are measured."""
 
-    # In self-play, whom the policy meets in each seat, as in a command line's --seat: random, scripted:NAME, MODEL@URL, ...
-    # The run's score is the one against the first. Where no legal actions are listed, random play is left out.
+    # In self-play, whom the policy meets in each seat, as in a command line's --seat: random, scripted:NAME,
+    # MODEL@URL, ... The run's score is the one against the first. Where no legal actions are listed, random play is
+    # left out.
     opponents: tuple[str, ...] = ("random",)
     # How many episodes of each seating are played before and after training, and at the end of a phase.
     final_episodes: Positive = 400
@@ -193,8 +194,9 @@ class TrainConfig(_Section, frozen=True):
     device: str = "auto"
     # How many CPU threads torch may use; one is best for tiny models, 0 lets torch choose.
     threads: Count = 1
-    # Who holds each seat. A name in small letters is a policy that learns; anything else is a policy as in a command line's
-    # --seat (random, scripted:NAME, MODEL@URL, hf:FOLDER, runs/x@120, ...) and does not. Empty: one policy holds all seats.
+    # Who holds each seat. A name in small letters is a policy that learns; anything else is a policy as in a command
+    # line's --seat (random, scripted:NAME, MODEL@URL, hf:FOLDER, runs/x@120, ...) and does not learn. Empty: one
+    # policy holds all seats.
     seats: dict[str, str] = {}
     # When seats change hands, in order.
     phases: tuple[PhaseConfig, ...] = ()
@@ -263,7 +265,7 @@ def _canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
     if "scenarios" in values or "scenario" not in short:
         raise ConfigError(f"{source}: options, test_options and wrappers stand in the table of their scenario")
     scenario = short.pop("scenario")
-    table = {"id": scenario} if isinstance(scenario, str) else dict(scenario)
+    table: dict[str, Any] = {"id": scenario} if isinstance(scenario, str) else dict(scenario)
     for name, value in short.items():
         table[name] = {**table.get(name, {}), **value} if isinstance(value, dict) else value
     return {**values, "scenarios": [table]}

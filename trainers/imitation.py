@@ -55,8 +55,8 @@ def warm_up(
         if not shown:
             agents = sorted({agent for of_scenario in seats for agent in of_scenario})
             raise ConfigError(
-                f"there is nothing for {name} to imitate: in {sum(map(len, demonstrations))} episodes nobody had a turn "
-                f"as {' or '.join(agents)}; play more (imitation.episodes), or seat random there"
+                f"there is nothing for {name} to imitate: in {sum(map(len, demonstrations))} episodes nobody had a "
+                f"turn as {' or '.join(agents)}; play more (imitation.episodes), or seat random there"
             )
         steps = imitate(
             learner.backend,

@@ -84,7 +84,7 @@ class TrainingLoop:
         return self._fixed[key]
 
     def update(self) -> tuple[dict[str, Any], list[Episode]]:
-        """Play, learn, and return this update's metrics (see `metrics.METRICS`) and episodes.
+        """Play, learn, and return this update's metrics (see `metrics.METRIC_FORMULAS`) and episodes.
 
         An episode that failed is left out of the batch, and counted in `failed`.
 

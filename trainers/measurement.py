@@ -1,8 +1,8 @@
 """How good the policies of a run are, on the scenarios' test options.
 
-In self-play the policy meets each of the configuration's opponents in each seat; where there is none to meet, it holds all
-seats. In co-evolution the policies hold the seats of a phase together. Where a scenario comes with an exact analysis, as
-of its exploitability, that is computed, too.
+In self-play the policy meets each of the configuration's opponents in each seat; where there is none to meet, it holds
+all seats. In co-evolution the policies hold the seats of a phase together. Where a scenario comes with an exact
+analysis, as of a policy's exploitability, that is computed, too.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ OLD_NAMES = {"games": "episodes_played", "flat": "zero_variance", "divergence": 
 
 Row: TypeAlias = dict[str, Any]
 
-METRICS_OF_ROWS = {
+METRIC_FORMULAS = {
     "update": "the number of updates when the row was written; 0 before the first",
     "stage": '"imitation", "before" (measured before the updates), "training" or "after"',
     "step": "in imitation: the number of optimizer steps of all policies",
     "policy": "in imitation of several policies: the one that took the step",
     "loss": "the algorithm's loss over the whole update, divided by its number of transitions; in imitation the "
     "cross-entropy a turn, in nats",
-    "entropy": "mean over sampled tokens of -sum_v p(v) ln p(v), over the vocabulary at the temperature of sampling, nats",
+    "entropy": "mean over sampled tokens of -sum_v p(v) ln p(v) at the temperature of sampling, nats",
     "kl": "mean over sampled tokens of sum_v p(v) ln(p(v) / p_ref(v)), nats; 0 where the weight of the pull is 0",
     "logprob_diff": "mean over sampled tokens of ln p(token) now minus ln p(token) when it was sampled; 0 on-policy up "
     "to rounding",
@@ -46,8 +46,8 @@ METRICS_OF_ROWS = {
     "seconds_learning": "wall time of the update's gradients and steps, in seconds",
     "episodes": "how many episodes stand in episodes.jsonl before the next row's",
 }
-"""What the names in a row mean, up to a slash: `entropy/user` is the entropy of the policy `user`. An algorithm adds its
-own, see `METRICS` in its file."""
+"""What the names in a row mean, up to a slash: `entropy/user` is the entropy of the policy `user`. An algorithm adds
+its own, see `METRICS` in its file."""
 
 
 class MetricsLog:

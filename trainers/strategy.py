@@ -13,8 +13,8 @@ from marl_gem.policies import LLMPolicy, Policy
 def strategy_of(policies: Mapping[str, Policy]) -> Strategy | None:
     """The probability of each legal action, by the policy that holds the deciding agent's seat.
 
-    The probabilities are those at temperature 1; what is missing to 1 is that of illegal responses. Decisions with equal
-    prompts are computed once.
+    The probabilities are those at temperature 1; what is missing to 1 is that of illegal responses. Decisions with
+    equal prompts are computed once.
 
     Returns:
         None if a policy is no model in this process, or samples at another temperature than 1, so that nobody can say.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +12,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from marl_gem.cli.terminal import Options, Wrappers, out, show_share, stop_on_interrupt
+from marl_gem.cli.terminal import Options, Wrappers, out, show_share, show_tallies, stop_on_interrupt
 from marl_gem.errors import MarlGemError, MissingPackage
 from marl_gem.overrides import apply_overrides
 from marl_gem.runs.folder import fresh_folder
 
 if TYPE_CHECKING:
-    from marl_gem.trainers.measurement import Matchup
+    from marl_gem.evaluation.tally import Tally
+    from marl_gem.trainers.measurement import Measurement
     from marl_gem.trainers.run import TrainingReport, TrainingRun
 
 Settings = Annotated[
@@ -147,53 +148,52 @@ def _summary(stage: str, metrics: dict[str, Any]) -> str:
 
 
 def _show_report(run: TrainingRun, report: TrainingReport) -> None:
-    out.print(_matchup_table(report))
-    for line in _analysis_lines(report):
-        out.print(line)
     before, after = report.before, report.after
     contest = any(counts.is_contest for matchup in after.matchups for counts in matchup.agents.values())
-    meaning = "win 1, draw 1/2" if contest else "success"
+    if contest:
+        for when, moment in (("before", before), ("after", after)):
+            for opponents, tallies in _by_opponents(moment).items():
+                show_tallies(tallies, f"{when}, against {opponents}" if opponents else when)
+    else:
+        _show_success(report)
+    for line in _analysis_lines(report):
+        out.print(line, soft_wrap=True)
     out.print(
-        f"score [bold]{before.score:.3f}[/] -> [bold]{after.score:.3f}[/] ({meaning}), mean return "
-        f"{_number(before.mean_return)} -> {_number(after.mean_return)}, in {report.seconds:.0f} s of training"
+        f"score [bold]{before.score:.3f}[/] -> [bold]{after.score:.3f}[/] "
+        f"({'win 1, draw 1/2' if contest else 'success'}), mean return {_number(before.mean_return)} -> "
+        f"{_number(after.mean_return)}, in {report.seconds:.0f} s of training",
+        soft_wrap=True,
     )
     for file in ("report.json", "curve.png", "episodes.jsonl", "metrics.jsonl", "config.json", "checkpoints"):
         out.print(f"  {escape(str(run.folder / file))}", soft_wrap=True)
     out.print(_how_to_play(run, report), soft_wrap=True)
 
 
-def _matchup_table(report: TrainingReport) -> Table:
-    """How each policy did in each seat: before, at the end of the phase in which they sat so, and after."""
-    table = Table(Column("seats", no_wrap=True), Column("measured", no_wrap=True))
-    for name in ("when", "win", "draw", "loss", "success", "illegal", "mean return"):
-        table.add_column(name)
+def _by_opponents(moment: Measurement) -> dict[str, dict[str, Tally]]:
+    """The tallies of each seat, by who held the other seats."""
+    found: dict[str, dict[str, Tally]] = {}
+    several = len({matchup.scenario for matchup in moment.matchups}) > 1
+    for matchup in moment.matchups:
+        others = ", ".join(dict.fromkeys(who for seat, who in matchup.seats.items() if seat not in matchup.agents))
+        for seat, counts in matchup.agents.items():
+            found.setdefault(others, {})[f"{matchup.scenario} {seat}" if several else seat] = counts
+    return found
+
+
+def _show_success(report: TrainingReport) -> None:
+    """How often each policy succeeded: before, at the end of the phase in which they sat so, and after."""
+    phases = len(report.phase_ends) > 1
+    table = Table(Column("seats", no_wrap=True), Column("success of", no_wrap=True))
+    for moment in ("before", *["end of phase"] * phases, "after"):
+        table.add_column(moment)
     for index, last in enumerate(report.after.matchups):
-        moments = _moments(report, index, last)
-        for agent in last.agents:
-            for when, matchup in moments:
-                seats = "\n".join(f"{seat}={who}" for seat, who in last.seats.items())
-                first = agent == next(iter(last.agents)) and when == moments[0][0]
-                name = agent if when == moments[0][0] else ""
-                table.add_row(escape(seats) if first else "", escape(name), when, *_cells(matchup, agent))
-    return table
-
-
-def _moments(report: TrainingReport, index: int, last: Matchup) -> list[tuple[str, Matchup]]:
-    """The same seating at all moments at which it was measured."""
-    before = report.before.matchups[index]
-    ends = [end for end in report.phase_ends if (end.scenario, end.seats) == (last.scenario, last.seats)]
-    between = [("end of phase", end) for end in ends if end != last]
-    return [("before", before), *between, ("after", last)]
-
-
-def _cells(matchup: Matchup, agent: str) -> Iterator[str]:
-    counts = matchup.agents[agent]
-    for count in (counts.win, counts.draw, counts.loss):
-        yield show_share(count, counts.games) if counts.is_contest else ""
-    yield "" if counts.is_contest else show_share(counts.success, counts.games)
-    yield show_share(counts.illegal, counts.games)
-    low, high = counts.return_interval
-    yield f"{counts.mean_return:+.3f} [dim]{low:+.3f} to {high:+.3f}[/]"
+        ends = [end for end in report.phase_ends if (end.scenario, end.seats) == (last.scenario, last.seats)]
+        moments = [report.before.matchups[index], *(ends[-1:] if phases else []), last]
+        for row, seat in enumerate(last.agents):
+            seats = "" if row else "\n".join(f"{agent}={who}" for agent, who in last.seats.items())
+            counts = [matchup.agents[seat] for matchup in moments]
+            table.add_row(escape(seats), escape(seat), *(show_share(c.success, c.games) for c in counts))
+    out.print(table)
 
 
 def _analysis_lines(report: TrainingReport) -> Sequence[str]:
@@ -213,10 +213,10 @@ def _number(value: float | None) -> str:
 
 
 def _how_to_play(run: TrainingRun, report: TrainingReport) -> str:
-    last = report.after.matchups[-1]
     if not run.config.seats:
-        seat = next(iter(last.agents))
-        return f"play it: marl-gem play {last.scenario} --seat {seat}={run.folder} ..."
+        first = report.after.matchups[0]
+        return f"play it: marl-gem play {first.scenario} --seat {next(iter(first.agents))}={run.folder} ..."
+    last = report.after.matchups[-1]
     seats = " ".join(
         f"--seat {agent}={run.folder if agent in last.agents else who}" for agent, who in last.seats.items()
     )

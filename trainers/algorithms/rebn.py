@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,7 @@ class ReBN:
         # takes all agents together; "none" takes the returns as they are. Source: GEM, algorithm 1.
         group_by: Literal["agent", "all", "none"] = "agent"
 
-    METRICS = {"zero_variance": "the agents whose returns had no spread in this batch, so that their advantages are 0"}
+    METRICS: ClassVar = {"zero_variance": "the agents whose returns had no spread, so that their advantages are 0"}
 
     def __init__(self, options: Options) -> None:
         self.options = options

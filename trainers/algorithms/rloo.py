@@ -6,7 +6,7 @@ Source: Ahmadian et al., "Back to Basics" (arXiv 2402.14740), equation 7; before
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -27,7 +27,7 @@ class RLOO:
         # How many episodes start from the same state: k of the paper, from 2 up. It divides training.episodes.
         group_size: Annotated[int, Meta(ge=2)] = 4
 
-    METRICS = {"groups": "groups of episodes with the same start", "zero_variance": "how many have equal returns"}
+    METRICS: ClassVar = {"groups": "groups with the same start", "zero_variance": "how many have equal returns"}
 
     def __init__(self, options: Options) -> None:
         self.needs = Needs(group_size=options.group_size, linear_loss=True)

@@ -1,4 +1,4 @@
-"""Who answers during rollouts, and how new weights reach it: the protocols between the loop and a model that samples."""
+"""Who answers during rollouts, and how new weights reach it: two protocols."""
 
 from __future__ import annotations
 
