@@ -31,7 +31,7 @@ from marl_gem.runs.files import replacing_folder
 from marl_gem.runs.folder import CHECKPOINTS
 from marl_gem.specs import ScenarioSpec
 from marl_gem.trainers.backends.base import Weights
-from marl_gem.trainers.config import TrainConfig, TrainingScenario, parse_stored
+from marl_gem.trainers.config import TrainConfig, parse_stored
 from marl_gem.trainers.learner import Learner, load_pretrained, make_learner
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.opponent_pool import Snapshot
@@ -108,7 +108,9 @@ def load_policy(path: Path, scenario: str) -> LLMPolicy | PolicyPerSeat:
     path = newest(path)
     state = read_state(path)
     config = _config(path, state)
-    index = [trained.id for trained in config.scenarios].index(_trained_on(config, scenario, path).id)
+    ids = [trained.id for trained in config.scenarios]
+    if scenario not in ids:
+        raise CheckpointError(f"{path} was trained on {config.title} and cannot play {scenario}")
     run = path.resolve().parent.parent.name
     alone = list(state["policies"]) == [SHARED_POLICY]
     policies = {}
@@ -119,18 +121,19 @@ def load_policy(path: Path, scenario: str) -> LLMPolicy | PolicyPerSeat:
     if alone:
         return policies[SHARED_POLICY]
     phases = training_phases(config, [trained.spec.inspect().agents for trained in config.scenarios])
-    holders = _holders(phases, index, state["updates"])
+    holders = _holders(phases, ids.index(scenario), state["updates"])
     return PolicyPerSeat(f"{run}@{state['updates']}", {seat: policies[name] for seat, name in holders.items()})
 
 
-def scenario_spec(path: Path, scenario: str) -> ScenarioSpec:
-    """The scenario with this id as a checkpoint's run was trained on it, with its options and wrappers.
+def scenario_spec(path: Path, scenario: str) -> ScenarioSpec | None:
+    """The scenario with this id as a checkpoint's run was trained on it; None if it was trained on others.
 
     Raises:
-        CheckpointError: there is no checkpoint, it is damaged, or it was not trained on this scenario.
+        CheckpointError: there is no checkpoint, or it is damaged.
     """
     path = newest(path)
-    return _trained_on(_config(path, read_state(path)), scenario, path).spec
+    config = _config(path, read_state(path))
+    return next((trained.spec for trained in config.scenarios if trained.id == scenario), None)
 
 
 def newest(path: Path) -> Path:
@@ -180,13 +183,6 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def _config(path: Path, state: Mapping[str, Any]) -> TrainConfig:
     return parse_stored(state["config"], f"{path}/state.json")
-
-
-def _trained_on(config: TrainConfig, scenario: str, path: Path) -> TrainingScenario:
-    for trained in config.scenarios:
-        if trained.id == scenario:
-            return trained
-    raise CheckpointError(f"{path} was trained on {config.title} and cannot play {scenario}")
 
 
 def _holders(phases: Sequence[TrainingPhase], scenario: int, updates: int) -> dict[str, str]:

@@ -14,12 +14,22 @@ from marl_gem.trainers.batch import Trajectory
 from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.demonstrations import demonstration_trajectories
 from marl_gem.trainers.learner import Learner
-from marl_gem.trainers.loop import seed_part
+from marl_gem.trainers.loop import TrainingLoop, seed_part
 from marl_gem.trainers.rows import merge
 from marl_gem.trainers.samplers.in_process import InProcessSampler
 from marl_gem.trainers.schedule import TrainingPhase, learner_seats
+from marl_gem.trainers.start import start
 from marl_gem.types import Episode
 from marl_gem.views import view
+
+
+def warm_started(config: TrainConfig) -> TrainingLoop:
+    """A new run's loop, after its warm start."""
+    loop, demonstrations = start(config)
+    if config.imitation.steps:
+        for _ in warm_up(config, loop.phases, loop.learners, demonstrations):
+            pass
+    return loop
 
 
 def warm_up(

@@ -107,11 +107,8 @@ def training_options(policies: Iterable[PolicySpec], scenario: str) -> dict[str,
     options: dict[str, Any] = {}
     for spec in policies:
         if spec.kind == "run":
-            checkpoints = _checkpoints()
-            state = checkpoints.read_state(checkpoints.newest(_checkpoint_folder(spec)))
-            trained_on = ScenarioSpec.parse(state["config"]["scenario"], state["config"].get("options"))
-            if trained_on.id == scenario:
-                options |= trained_on.options
+            trained_on: ScenarioSpec | None = _checkpoints().scenario_spec(_checkpoint_folder(spec), scenario)
+            options |= trained_on.options if trained_on else {}
     return options
 
 

@@ -23,7 +23,11 @@ class ReBN:
         # takes all agents together; "none" takes the returns as they are. Source: GEM, algorithm 1.
         group_by: Literal["agent", "all", "none"] = "agent"
 
-    METRICS: ClassVar = {"zero_variance": "the agents whose returns had no spread, so that their advantages are 0"}
+    METRICS: ClassVar = {
+        "zero_variance": "the agents whose returns had no spread, so that their advantages are 0",
+        "noise_gain": "1 + d^2, d = (mean of the agent's returns - mean of all) / std of the agent's: by how much the "
+        "gradient's variance grows where all agents are normalized together",
+    }
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -35,8 +39,12 @@ class ReBN:
         per_agent = self.options.group_by == "agent"
         groups = [(t.scenario, t.agent) if per_agent else ("all",) for t in batch.transitions]
         normalized, baselines = normalize(returns, groups)
-        constant = sorted(" ".join(group) for group, baseline in baselines.items() if baseline.zero_variance)
-        return Advantages(returns if self.options.group_by == "none" else normalized, {"zero_variance": constant})
+        overall = math.fsum(returns) / len(returns) if returns else 0.0
+        spread = {" ".join(group): b for group, b in baselines.items() if not b.zero_variance}
+        metrics = {f"noise_gain/{name}": 1 + ((b.mean - overall) / b.std) ** 2 for name, b in spread.items()}
+        constant = sorted({" ".join(group) for group in baselines} - spread.keys())
+        values = returns if self.options.group_by == "none" else normalized
+        return Advantages(values, {"zero_variance": constant, **(metrics if per_agent else {})})
 
 
 class Baseline(NamedTuple):
