@@ -4,12 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The CPU build. For an NVIDIA GPU set TORCH to what pytorch.org names for your driver.
 TORCH ?= torch==2.13.0
+# How many processes run the tests.
+WORKERS ?= 2
 
 .PHONY: help setup demo test docs test-install test-litellm test-vllm lint bench clean
 
 help:
 	@echo "make demo   train a small policy by self-play on TextArena's TicTacToe"
-	@echo "make test   check style and types, then run the tests"
+	@echo "make test   check style and types, then run the tests; ARGS=\"-m 'not slow'\" for a quick round"
 	@echo "make docs   build the documentation into docs/_build/html, with warnings as errors"
 	@echo "make test-install  build sdist and wheel, and try them without extras in a clean environment"
 	@echo "make test-litellm  test hosted models through litellm, in an environment of its own"
@@ -30,8 +32,9 @@ $(VENV)/.ready: pyproject.toml
 demo: setup
 	$(BIN)/marl-gem train tictactoe $(ARGS)
 
+# ARGS come last, so that they win: ARGS="-n 0 -x tests/core" is one process that stops at the first failure.
 test: lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not vllm" $(ARGS)
 
 docs: setup
 	$(BIN)/python -m sphinx -W --keep-going -q -j auto -b html docs docs/_build/html

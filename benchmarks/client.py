@@ -1,12 +1,12 @@
-"""What a call of a model behind HTTP costs the client, beside litellm. Prints one line of JSON.
+"""CPU time of the client for a call of a model behind HTTP, compared with litellm. Prints one line of JSON.
 
     python benchmarks/client.py
 
-A server in another process (tests/fake_server.py) answers every call at once, with 64 tokens. 64 callers ask it,
-call after call, with a conversation of 8 messages: "ours" by HTTPModel, "ours_tokens" asks for the ids of tokens
-and their log-probabilities as training does, "ours_retrying" goes through Retrying, "litellm" by
-`litellm.acompletion` (left out if it is not installed), "litellm_tokens" with log-probabilities. They take turns;
-milliseconds of this process's CPU time a call are told (medians of the rounds), and calls a second.
+A server in another process (tests/fake_server.py) answers every call immediately, with 64 tokens. 64 callers send
+conversations of 8 messages, one call after the other: "ours" with HTTPModel, "ours_tokens" with token ids and
+log-probabilities as training requests them, "ours_retrying" with Retrying, "litellm" with `litellm.acompletion` (left
+out if it is not installed), "litellm_tokens" with log-probabilities. The five are measured in turns. The report has
+milliseconds of this process's CPU time per call and calls per second, as medians of the rounds.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ CONCURRENCY, CALLS, ROUNDS = 64, 640, 5
 TEXT = "I would open with the centre, for it lies on four lines of the board."[:64].ljust(64)
 LIMIT_MS = 1.5
 
-SAID = "Board:\n. . .\n. X .\n. . O\nYou play X. Which square do you take? Answer with its number in brackets. " * 3
+QUESTION = "Board:\n. . .\n. X .\n. . O\nYou play X. Which square do you take? Answer with its number in brackets. " * 3
 MESSAGES: list[Message] = [
     {"role": "system", "content": "You play tic-tac-toe."},
-    *[{"role": role, "content": SAID} for _ in range(3) for role in ("user", "assistant")],
-    {"role": "user", "content": SAID},
+    *[{"role": role, "content": QUESTION} for _ in range(3) for role in ("user", "assistant")],
+    {"role": "user", "content": QUESTION},
 ]
 
 Ask = Callable[[int], Awaitable[Any]]
@@ -47,13 +47,13 @@ Ask = Callable[[int], Awaitable[Any]]
 
 def main() -> None:
     with serving("--text", TEXT) as url:
-        ways = {
+        clients = {
             "ours": by(HTTPModel(url, "tiny", logprobs="off")),
             "ours_tokens": by(HTTPModel(url, "tiny")),
             "ours_retrying": by(Retrying(HTTPModel(url, "tiny", logprobs="off"))),
             **by_litellm(url),
         }
-        measured = asyncio.run(take_turns(ways))
+        measured = asyncio.run(take_turns(clients))
     report: dict[str, Any] = {"benchmark": "client", "concurrency": CONCURRENCY}
     for name, rounds in measured.items():
         cpu, rate = zip(*rounds, strict=True)
@@ -66,7 +66,7 @@ def by(model: HTTPModel | Retrying) -> Ask:
 
 
 def by_litellm(url: str) -> dict[str, Ask]:
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # asks nobody for prices
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # no download of a price list
     try:
         import litellm
     except ImportError:
@@ -74,7 +74,7 @@ def by_litellm(url: str) -> dict[str, Ask]:
     litellm.suppress_debug_info, litellm.telemetry = True, False
     logging.getLogger("LiteLLM").setLevel(logging.ERROR)
 
-    def ask(number: int, **more: Any) -> Awaitable[Any]:
+    def ask(number: int, **options: Any) -> Awaitable[Any]:
         return litellm.acompletion(  # type: ignore[no-any-return]
             model="openai/tiny",
             messages=MESSAGES,
@@ -85,17 +85,17 @@ def by_litellm(url: str) -> dict[str, Ask]:
             top_p=1.0,
             seed=number,
             num_retries=0,
-            **more,
+            **options,
         )
 
     return {"litellm": ask, "litellm_tokens": lambda number: ask(number, logprobs=True)}
 
 
-async def take_turns(ways: dict[str, Ask]) -> dict[str, list[tuple[float, float]]]:
-    """Milliseconds of CPU time a call, and calls a second, of every round but a first one that warms up."""
-    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+async def take_turns(clients: dict[str, Ask]) -> dict[str, list[tuple[float, float]]]:
+    """Milliseconds of CPU time per call and calls per second, of every round after the first, which warms up."""
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in clients}
     for round_ in range(ROUNDS + 1):
-        for name, ask in ways.items():
+        for name, ask in clients.items():
             cost = await measure(ask)
             if round_:
                 measured[name].append(cost)

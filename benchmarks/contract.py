@@ -11,6 +11,16 @@ take turns; medians are told, and how many times as fast ours is.
 10,000 episodes that a rollout plays at once, everything counted that is not the game's; and microseconds a
 step when 10, 100, ... 10,000 envs are stepped in turn, with the same of PettingZoo's `raw_env`: what both lose
 at 10,000 is the processor's cache.
+
+What keeps a step of a small game cheap, measured on tic-tac-toe when it was written:
+
+- `step_results.StepBuffers` copies dicts of defaults: a copy takes a third of the time of a new dict. Infos are made
+  in a loop, which takes half the time of a comprehension.
+- Results that were changed in place have all their keys; looking for that alone (`MultiAgentEnv._check_results`) saves
+  a tenth of the step. The checks of flags, infos and acting agents likewise ask first for what is usual.
+- `env.rng` is made when it is asked for: it takes longer than all the rest of a reset, and 2.5 KB. The selector's too.
+- `fork` copies the generator's state with `copy.copy`; `deepcopy` takes 1 ms for it.
+- Nothing reads `vars(self)`, which would make all later attribute accesses slower.
 """
 
 from __future__ import annotations

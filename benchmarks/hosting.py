@@ -1,12 +1,12 @@
-"""What hosting costs: TextArena's own loop against ours, side by side. Prints one line of JSON.
+"""The overhead of hosting: TextArena's loop compared with ours. Prints one line of JSON.
 
     python benchmarks/hosting.py
 
-"steps": for each game, steps in a second of CPU time of valid random play. TextArena's loop keeps one raw
-instance (which is quicker than a fresh one an episode, as hosting has it), calls `get_observation` and `step`,
-and picks its moves by the same functions as ours; ours goes through `reset` and `step` of a made env. The two
-take turns, and medians are told. "long": one game of Kuhn poker of 5,000 steps,
-with TextArena's default rendering (the whole transcript at every turn) and with ours.
+"steps": for each game, steps per second of CPU time in valid random play. TextArena's loop keeps one raw instance
+(faster than a new one per episode, as hosting has it), calls `get_observation` and `step`, and takes its moves from
+the same functions as ours; ours calls `reset` and `step` of an env. The two are measured in turns; the report has
+medians. "long": one game of Kuhn poker with 5,000 steps, with TextArena's default rendering (the complete transcript at
+every turn) and with ours.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def main() -> None:
 
 
 def compare(game: str) -> dict[str, float]:
-    """Steps a second of both loops, taking turns."""
+    """Steps per second of both loops, measured in turns."""
     loops = {"textarena": raw_loop(game), "marl_gem": our_loop(game)}
     speeds: dict[str, list[float]] = {name: [] for name in loops}
     for _ in range(ROUNDS):
         for name, episode in loops.items():
-            taken, started = 0, time.process_time()
+            steps, started = 0, time.process_time()
             while (elapsed := time.process_time() - started) < SECONDS:
-                taken += episode()
-            speeds[name].append(taken / elapsed)
+                steps += episode()
+            speeds[name].append(steps / elapsed)
     raw, ours = (statistics.median(speeds[name]) for name in loops)
     return {"textarena": round(raw), "marl_gem": round(ours), "ratio": round(ours / raw, 3)}
 
@@ -53,14 +53,14 @@ def raw_loop(game: str) -> Callable[[], int]:
     legal = LEGAL[type(env).__name__]
 
     def episode() -> int:
-        taken, done = 0, False
+        steps, done = 0, False
         env.reset(num_players=2, seed=dice.getrandbits(32))
         while not done:
             env.get_observation()
             done, _ = env.step(dice.choice(legal(env)))
-            taken += 1
+            steps += 1
         env.close()
-        return taken
+        return steps
 
     return episode
 

@@ -1,9 +1,9 @@
-"""How long `import marl_gem` takes, and what it brings along. Prints one line of JSON.
+"""The time of `import marl_gem`, and the heavy packages it imports. Prints one line of JSON.
 
     python benchmarks/import_time.py
 
-"seconds": the median of fresh interpreters that import it, less that of fresh interpreters that do not.
-"heavy": which of the large optional packages were loaded; there should be none.
+"seconds": the median over new interpreters that import it, minus that of new interpreters that do not.
+"heavy": the large optional packages that were imported; there should be none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPETITIONS = 5
 
 def main() -> None:
     seconds: dict[str, list[float]] = {"pass": [], "import marl_gem": []}
-    for code in [*seconds, *list(seconds) * REPETITIONS]:  # the first round warms the disk's cache
+    for code in [*seconds, *list(seconds) * REPETITIONS]:  # the first round warms the disk cache
         started = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True)
         seconds[code].append(time.perf_counter() - started)

@@ -15,9 +15,6 @@ import json
 import math
 import time
 
-from marl_gem.trainers.seating import ONE
-from marl_gem.trainers.self_play import SelfPlay
-
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.overrides import apply_overrides
 from marl_gem.scenarios.games.kuhn_analysis import (

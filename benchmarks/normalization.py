@@ -20,8 +20,6 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from statistics import fmean
 
-from marl_gem.trainers.transitions import NORMALIZATIONS
-
 from marl_gem.overrides import apply_overrides
 from marl_gem.trainers.config import parse, read
 from marl_gem.trainers.imitation import warm_started

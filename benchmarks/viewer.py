@@ -1,4 +1,4 @@
-"""How long it takes to open a run of 20,000 episodes in the viewer. Prints one line of JSON.
+"""The time to open a run of 20,000 episodes in the viewer. Prints one line of JSON.
 
     python benchmarks/viewer.py
 
@@ -6,8 +6,8 @@ The episodes are of tic-tac-toe, 7 turns on average, each with 40 sampled tokens
 prompt of 200 tokens, as a language model's would be. "opened" is the time from the start of the process
 `marl-gem view` until the first rows of the table have been answered, "index" the part of it that reads the run;
 "painted", where Chromium and Playwright are there, the time from the start of another such process until a
-browser shows the rows; "search" a text search through the whole run; "episode" the median of fetching one
-episode. In seconds, the least of three goes.
+browser shows the rows; "search" a text search through all episodes; "episode" the median of fetching one
+episode. In seconds, the least of three measurements.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from marl_gem.rollout import Job, collect
 from marl_gem.runs.library import RunLibrary
 from marl_gem.types import Episode, to_json
 
-EPISODES, DISTINCT, GOES, LIMIT = 20_000, 500, 3, 2.0
+EPISODES, DISTINCT, MEASUREMENTS, LIMIT = 20_000, 500, 3, 2.0
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -46,8 +46,8 @@ def main() -> None:
         run = Path(folder) / "run"
         run.mkdir()
         size = write(run / "episodes.jsonl")
-        goes = [measure(run) for _ in range(GOES)]
-    best = {name: round(min(go[name] for go in goes), 4) for name in goes[0]}
+        measured = [measure(run) for _ in range(MEASUREMENTS)]
+    best = {name: round(min(seconds[name] for seconds in measured), 4) for name in measured[0]}
     within = best.get("painted", best["opened"]) < LIMIT
     print(
         json.dumps(
@@ -92,8 +92,8 @@ def measure(run: Path) -> dict[str, float]:
         ask(url, f"episodes?run={run.name}")
         seconds["opened"] = time.perf_counter() - started
         seconds["search"] = timed(lambda: ask(url, f"episodes?run={run.name}&text=no+such+words"))
-        places = range(1, EPISODES, EPISODES // 50)
-        seconds["episode"] = median(timed(partial(ask, url, f"episode?run={run.name}&key={place}")) for place in places)
+        keys = range(1, EPISODES, EPISODES // 50)
+        seconds["episode"] = median(timed(partial(ask, url, f"episode?run={run.name}&key={key}")) for key in keys)
     if (painted := paint(run)) is not None:
         seconds["painted"] = painted
     return seconds
@@ -121,7 +121,7 @@ def paint(run: Path) -> float | None:
 
 @contextmanager
 def viewer(run: Path) -> Iterator[tuple[str, float]]:
-    """A viewer of its own process: where it is, and when it was started."""
+    """A viewer in another process: its URL, and when it was started."""
     started = time.perf_counter()
     command = [sys.executable, "-m", "marl_gem.cli", "view", str(run), "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -1,5 +1,8 @@
 """marl_gem: a multi-agent gym for language-model agents."""
 
+from marl_gem import links as links  # first: raises an ImportError in a clone without symbolic links
+
+# isort: split
 from marl_gem.env import MultiAgentEnv
 from marl_gem.registry import list as list
 from marl_gem.registry import make, register

@@ -6,64 +6,87 @@
         actions = {agent: act(agent, observation) for agent, observation in observations.items()}
         observations, rewards, terminations, truncations, infos = env.step(actions)
 
-This file knows no scenario. The API follows GEM (arXiv 2510.01051, appendix D.3) and PettingZoo.
+This file knows no scenario. The API follows GEM (arXiv 2510.01051, appendix D.3) and PettingZoo; it differs from
+GEM's in that a scenario sets its results on `self` and returns nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import numbers
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, NoReturn, Self, TypeAlias
 
 from marl_gem.errors import EpisodeOver, InvalidAction, InvalidOption, ScenarioFault, SelectorError
 from marl_gem.seeding import as_seed
 from marl_gem.selectors.base import AgentSelector
+from marl_gem.step_results import (
+    RESULTS,
+    Results,
+    StepBuffers,
+    as_declared,
+    as_reward,
+    complete,
+    returned_something,
+)
+from marl_gem.step_results import Infos as Infos
 from marl_gem.types import Metadata, Observation, Role
 
 Observations: TypeAlias = dict[str, Observation]
-Infos: TypeAlias = dict[str, dict[str, Any]]
 Step: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
 
 
 class MultiAgentEnv:
     """One live copy of a scenario.
 
-    An author gives `possible_agents` and a `selector` (class attributes will do: each env gets a selector
-    of its own), `observe` and `_process_actions`, and, where there is state, `_reset`. Everything random
-    is drawn from `self.rng`. `_process_actions` sets what is not the default in `self.rewards` (0),
-    `self.terminations` and `self.truncations` (False) and `self.infos` ({}); this class checks actions,
-    credits rewards, retires agents, moves the selector on and gathers observations.
+    An author writes a class with `possible_agents`, a `selector` (class attributes will do: each env gets a copy of
+    the selector), `observe(agent)` and `_process_action(agent, action)` or, where agents act at the same time,
+    `_process_actions(actions)`; and `_reset(options)` where there is state. Everything random is drawn from
+    `self.rng`. This class checks actions, sums rewards, removes agents that end, advances the selector and gathers
+    observations.
 
-    Promises, each held by a test: `step` returns observations of exactly the agents in `acting`, and four
-    dicts with every agent that was alive when the step began; `observe` is pure; a wrong set of actions
-    changes nothing; rewards are finite; the same seed and actions give the same episode whatever runs
-    beside it; `fork` gives an equal, independent copy.
+    Its promises; the tests of promise N are `test_promise_N_...` in tests/core/test_contract.py:
+
+    1. `observations` holds exactly the agents that act next, `env.acting`; the other four dicts hold every agent
+       that was alive when the step began. An agent that ends finds what it would have observed next in
+       `infos[agent]["final_observation"]`.
+    2. `observe(agent)` is pure: it changes nothing, and called twice it gives the same. What it shows one agent
+       never holds another agent's private part.
+    3. Actions come from exactly the acting agents; otherwise an error names the agents, and nothing has changed.
+       No text raises: an illegal action is a move like any other, and `infos[agent]["illegal"]` says what was wrong.
+    4. Rewards are finite floats, and `returns` their sums. A reward for an agent that has ended counts there.
+    5. After the end `step` raises; `reset` starts a new episode. Agents may join and leave in the middle of an
+       episode; nobody is skipped and nobody acts twice.
+    6. Each env has its own random generator. The same seed and the same actions give the same episode, whatever
+       runs beside it, in threads or not.
+    7. `fork()` gives an equal, independent copy.
     """
 
+    # What an author declares
+
     possible_agents: Sequence[str] = ()
-    """The agents that an episode starts with."""
+    """The ids of the agents that an episode starts with, each once."""
 
     selector: AgentSelector
-    """Who acts next."""
+    """The turn order: which agents act next."""
 
     max_steps: int | None = None
-    """After this many steps whoever is left is truncated; None sets no limit."""
+    """After this many steps all agents that are left are truncated; None sets no limit."""
 
     blocking: bool = False
-    """Whether `step` and `reset` wait for something outside Python; rollouts then give them a thread."""
+    """Whether `step` and `reset` wait for something outside Python; rollouts then call them in a thread."""
 
     tasks: int | None = None
-    """How many tasks there are, where an episode is about one of several: `reset` takes the option `task`, from 0."""
+    """The number of tasks, where an episode is about one of several: `reset` takes the option `task`, from 0."""
 
     possible_actions: Sequence[str] | None = None
     """Every action that can ever be legal, for any agent, where they can be listed."""
 
     metadata: Metadata = Metadata()
-    """What the scenario declares of itself: zero-sum, turn order, reward range."""
+    """What the scenario declares: zero-sum, turn order, reward range."""
+
+    # The state of the episode, for everybody to read
 
     scenario: str = ""
     """The id this env was made by; the class name if it was made by hand."""
@@ -78,22 +101,29 @@ class MultiAgentEnv:
     """The seed of this episode."""
 
     steps: int = 0
-    """How many steps this episode has taken."""
+    """The number of steps of this episode so far."""
 
     returns: dict[str, float]
-    """Each agent's undiscounted sum of rewards so far."""
+    """The undiscounted sum of rewards so far, of every agent that was in this episode."""
+
+    # The results of a step: a scenario sets them in `_process_action` or `_process_actions`, where they differ from
+    # the defaults
 
     rewards: dict[str, float]
+    """The reward of each agent for this step; 0 by default."""
+
     terminations: dict[str, bool]
+    """Whether each agent's episode comes to its natural end; False by default."""
+
     truncations: dict[str, bool]
+    """Whether each agent's episode is cut off; False by default."""
+
     infos: Infos
+    """More about each agent, as plain data; {} by default. `types.InfoKeys` declares the keys with a fixed meaning."""
 
     _rng: random.Random | None = None
-    _blank: tuple[dict[str, float], dict[str, bool], dict[str, bool], Infos]
-    _blank_of: tuple[str, ...] | None = None
-    _known_agents: Sequence[str] = ()
-    _zeros: dict[str, float]
-    _falses: dict[str, bool]
+    _buffers: StepBuffers
+    _checked_agents: Sequence[str] = ()
     _state: str = "never reset"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -109,18 +139,18 @@ class MultiAgentEnv:
     def _process_action(self, agent: str, action: str) -> None:
         """Apply the action of one agent: all that a turn-based scenario defines.
 
-        Sets rewards, terminations, truncations and infos and returns nothing, as `_process_actions` does.
+        Sets `self.rewards`, `self.terminations`, `self.truncations` and `self.infos` where they differ from the
+        defaults, and returns nothing. Must never raise on what an action says.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define _process_action(agent, action) or _process_actions(actions)"
         )
 
     def _process_actions(self, actions: dict[str, str]) -> None:
-        """Apply one action per acting agent; a scenario whose agents act at the same time defines this.
+        """Apply one action per acting agent: what a scenario defines whose agents act at the same time.
 
-        By default `_process_action` is called for each acting agent, in the order of `acting`. It sets
-        `self.rewards`, `self.terminations`, `self.truncations` and `self.infos` and returns nothing; it must never
-        raise on what an action says.
+        Sets and returns what `_process_action` does. By default that is called for each acting agent, in the order
+        of `acting`.
         """
         for agent in self.acting:
             returned: object = self._process_action(agent, actions[agent])  # type: ignore[func-returns-value]
@@ -129,20 +159,42 @@ class MultiAgentEnv:
         return None
 
     def _reset(self, options: Mapping[str, Any]) -> None:
-        """Prepare a new episode; `self.rng` is seeded and `self.agents` set already."""
+        """Prepare a new episode; `self.rng` is seeded and `self.agents` set already. Returns nothing."""
         if options:
             raise InvalidOption(f"{self.scenario} takes no reset options, but got {sorted(options)}")
 
     def role(self, agent: str) -> Role:
-        """What `agent` is told before its first turn."""
+        """The instructions and tools of `agent`, which it is given before its first turn."""
         return Role()
 
     def legal_actions(self, agent: str) -> Sequence[str] | None:
-        """Every legal action of an acting agent, if they can be listed. They stand in its info."""
+        """Every legal action of an acting agent, or None if they cannot be listed. They are put into its info."""
         return None
 
+    @property
+    def trivial_baselines(self) -> Mapping[str, Sequence[float]]:
+        """The success rates of trivial policies, which every score should be compared with; empty if unknown.
+
+        By name of the policy: its success rate, from 0 to 1, at each of the `tasks`, in their order. So the rates
+        for some of the tasks are known too.
+        """
+        return {}
+
+    # What an author calls
+
+    @property
+    def rng(self) -> random.Random:
+        """The env's random generator, seeded at each reset; nothing here touches the global one."""
+        if self._rng is None:
+            self._rng = random.Random(self.seed)
+        return self._rng
+
     def add_agent(self, agent: str) -> None:
-        """An agent joins; call it from `_reset` or `_process_actions`."""
+        """Let an agent join; call it from `_reset`, `_process_action` or `_process_actions`.
+
+        Raises:
+            ScenarioFault: the id is no text, or was in this episode already.
+        """
         if not isinstance(agent, str):
             raise ScenarioFault(f"{self.scenario}: an agent's name is text, not {agent!r}")
         if agent in self.returns:
@@ -152,22 +204,6 @@ class MultiAgentEnv:
         self.selector.add(agent)
 
     # What everybody calls
-
-    @property
-    def rng(self) -> random.Random:
-        """The env's own generator, seeded at each reset; nothing here touches the global one."""
-        if self._rng is None:  # made when it is asked for: 2.5 KB, and longer than all the rest of a reset
-            self._rng = random.Random(self.seed)
-        return self._rng
-
-    @property
-    def trivial_baselines(self) -> Mapping[str, Sequence[float]]:
-        """What playing without wit comes to, which every score should be seen beside; none if nothing is known.
-
-        For each such way of playing, by name: the share of tries, from 0 to 1, that succeed at each of the `tasks`,
-        in their order. So whoever has played some of the tasks knows the floors of these.
-        """
-        return {}
 
     @property
     def done(self) -> bool:
@@ -186,35 +222,25 @@ class MultiAgentEnv:
 
         Raises:
             InvalidOption: the seed is not a non-negative integer, or an option is unknown.
-            ScenarioFault: the scenario's code raised.
-            SelectorError: the turn order names nobody or a stranger.
+            ScenarioFault: the scenario's code raised or broke the contract.
+            SelectorError: the turn order names no agent, or one that is not there.
         """
-        given, seed = seed, random.SystemRandom().getrandbits(32) if seed is None else as_seed(seed)
-        if seed is None:
-            raise InvalidOption(f"{self.scenario}: a seed is an integer from 0 up, not {given!r}")
-        if not isinstance(getattr(self, "selector", None), AgentSelector):
-            raise SelectorError(f"{self.scenario} has no selector: set one, for instance SequentialSelector()")
-        if self.selector is getattr(type(self), "selector", None):  # not vars(self), which slows all attributes down
-            self.selector = copy.deepcopy(self.selector)  # what stands on the class is shared by all its envs
-        self._state = "not reset after a failure"
-        self.seed, self._rng, self.steps = seed, None, 0
-        if self.possible_agents is not self._known_agents:
-            self._check_agents()
-        self.agents = tuple(self.possible_agents)
-        self.returns = dict.fromkeys(self.agents, 0.0)
-        self._clear(self.agents)
-        self.selector.reseed(seed)
-        self.selector.reset(self.agents)
+        checked_seed = random.SystemRandom().getrandbits(32) if seed is None else as_seed(seed)
+        if checked_seed is None:
+            raise InvalidOption(f"{self.scenario}: a seed is an integer from 0 up, not {seed!r}")
+        self._prepare(checked_seed)
         try:
             returned: object = self._reset(options or {})  # type: ignore[func-returns-value]
         except Exception as error:
             self._fault("_reset", error)
         if returned is not None:
-            self._refuse_returned("_reset", returned, "Set state that observe(agent) reads, and self.infos")
+            raise returned_something(self.scenario, "_reset", returned)
         if any(self.terminations.values()) or any(self.truncations.values()):
-            raise ScenarioFault(f"{self.scenario}: _reset ends an agent's part; nobody leaves before the first turn")
+            raise ScenarioFault(
+                f"{self.scenario}: _reset terminates or truncates an agent; nobody leaves before the first turn"
+            )
         self.infos = {agent: self.infos.get(agent, {}) for agent in self.agents}
-        observations = self._hand_over()
+        observations = self._observe_acting()
         self._state = "live"
         return observations, self.infos
 
@@ -226,21 +252,22 @@ class MultiAgentEnv:
 
         Returns:
             observations of the agents that act next; rewards, terminations, truncations and infos of all
-            agents that were alive when the step began. An agent that ended finds what it would have seen
-            last in `infos[agent]["final_observation"]`. A reward for an agent that had ended before
+            agents that were alive when the step began. An agent that ended finds what it would have observed
+            next in `infos[agent]["final_observation"]`. A reward for an agent that had ended before
             counts in `returns` alone.
 
         Raises:
             InvalidAction: too few, too many or non-text actions; nothing has changed.
             EpisodeOver: no episode is live.
-            ScenarioFault: the scenario's code raised or broke the contract; reset starts anew.
-            SelectorError: the turn order names nobody or a stranger.
+            ScenarioFault: the scenario's code raised or broke the contract; reset starts a new episode.
+            SelectorError: the turn order names no agent, or one that is not there.
         """
         if self._state != "live":
             raise EpisodeOver(f"{self.scenario}: the episode is {self._state}; call reset() to start a new one")
         self.check_actions(actions)
         alive = self.agents
-        self._clear(alive)
+        defaults = self._buffers.defaults(alive)
+        self.rewards, self.terminations, self.truncations, self.infos = defaults
         self._state = "not reset after a failure"
         self.steps += 1
         try:
@@ -249,29 +276,25 @@ class MultiAgentEnv:
             self._fault("_process_actions", error)
         if returned is not None:
             by_agent = type(self)._process_actions is MultiAgentEnv._process_actions
-            self._refuse_returned(
-                "_process_action" if by_agent else "_process_actions",
-                returned,
-                "Set self.rewards, self.terminations, self.truncations and self.infos",
-            )
-        self._credit(alive)
-        self._retire(alive)
+            raise returned_something(self.scenario, "_process_action" if by_agent else "_process_actions", returned)
+        self._check_results(alive, defaults)
+        self._remove_ended(alive)
         if self.agents:
             try:
                 self.selector.advance()
             except Exception as error:
                 self._fault("selector.advance", error)
             if self.selector.finished:
-                self._conclude(alive)
+                self._terminate_all(alive)
         if self.agents:
-            observations = self._hand_over()
+            observations = self._observe_acting()
             self._state = "live"
         else:
             observations, self.acting, self._state = {}, (), "over"
         return observations, self.rewards, self.terminations, self.truncations, self.infos
 
     def check_actions(self, actions: Mapping[str, str]) -> None:
-        """Raise what `step` would raise of these actions, and change nothing.
+        """Raise what `step` would raise on these actions, and change nothing.
 
         Raises:
             InvalidAction: they are not exactly one text for every agent in `acting`.
@@ -280,7 +303,7 @@ class MultiAgentEnv:
             raise InvalidAction(
                 f"{self.scenario}: actions must be a dict of agent to text, not {type(actions).__name__}"
             )
-        if tuple(actions) != self.acting and actions.keys() != set(self.acting):  # mostly they come in order
+        if tuple(actions) != self.acting and actions.keys() != set(self.acting):
             missing = [agent for agent in self.acting if agent not in actions]
             extra = [agent for agent in actions if agent not in self.acting]
             raise InvalidAction(
@@ -294,46 +317,49 @@ class MultiAgentEnv:
     def fork(self) -> Self:
         """An equal, independent copy of this env, in the middle of its episode."""
         rng = self._rng
-        return copy.deepcopy(
-            self, {} if rng is None else {id(rng): copy.copy(rng)}
-        )  # deepcopy takes 1 ms for its state
+        shared = {} if rng is None else {id(rng): copy.copy(rng)}  # deepcopy would copy each of its 625 numbers
+        return copy.deepcopy(self, shared)
 
     def close(self) -> None:
         """Release what the env holds outside Python. May be called twice."""
 
-    # The life of a step
+    # How a step is taken
 
-    def _check_agents(self) -> None:
+    def _prepare(self, seed: int) -> None:
+        """Everything is as it is at the start of an episode, before the scenario's own part."""
+        if not isinstance(getattr(self, "selector", None), AgentSelector):
+            raise SelectorError(f"{self.scenario} has no selector: set one, for instance SequentialSelector()")
+        if self.selector is getattr(type(self), "selector", None):
+            self.selector = copy.deepcopy(self.selector)  # all envs of a class share the one on the class
+        self._state = "not reset after a failure"
+        self.seed, self._rng, self.steps = seed, None, 0
+        if self.possible_agents is not self._checked_agents:
+            self._check_possible_agents()
+        self.agents = tuple(self.possible_agents)
+        self.returns = dict.fromkeys(self.agents, 0.0)
+        self._buffers = StepBuffers()
+        self.rewards, self.terminations, self.truncations, self.infos = self._buffers.defaults(self.agents)
+        self.selector.reseed(seed)
+        self.selector.reset(self.agents)
+
+    def _check_possible_agents(self) -> None:
         agents = self.possible_agents
-        in_order = isinstance(agents, Sequence) and not isinstance(agents, str)  # a set has another order in every run
-        if not in_order or not all(isinstance(agent, str) for agent in agents) or len(set(agents)) != len(agents):
+        ordered = isinstance(agents, Sequence) and not isinstance(agents, str)  # a set has another order in every run
+        if not ordered or not all(isinstance(agent, str) for agent in agents) or len(set(agents)) != len(agents):
             raise ScenarioFault(f"{self.scenario}: possible_agents are names, each once, in a tuple, not {agents!r}")
-        self._known_agents = agents if isinstance(agents, tuple) else ()  # a list may change
+        self._checked_agents = agents if isinstance(agents, tuple) else ()  # a list may change
 
-    def _clear(self, alive: tuple[str, ...]) -> None:
-        if alive is not self._blank_of:
-            self._blank_of, self._zeros, self._falses = alive, dict.fromkeys(alive, 0.0), dict.fromkeys(alive, False)
-        self.rewards = self._zeros.copy()  # a copy takes a third of the time that a new dict does
-        self.terminations = self._falses.copy()
-        self.truncations = self._falses.copy()
-        infos: Infos = {}
-        for agent in alive:  # a comprehension would take twice as long
-            infos[agent] = {}
-        self.infos = infos
-        self._blank = (self.rewards, self.terminations, self.truncations, self.infos)
-
-    def _credit(self, alive: Sequence[str]) -> None:
-        """Check what the scenario reported, and sum up the rewards."""
-        rewards, terminations, truncations, infos = self._blank
-        untouched = (
+    def _check_results(self, alive: Sequence[str], defaults: Results) -> None:
+        """Complete what the scenario reported, check it, and add the rewards to the returns."""
+        rewards, terminations, truncations, infos = defaults
+        if not (
             self.rewards is rewards
             and self.terminations is terminations
             and self.truncations is truncations
             and self.infos is infos
             and len(rewards) == len(terminations) == len(truncations) == len(infos) == len(alive)
-        )  # what was changed in place has its keys still; looking at this alone saves a tenth of a small game's step
-        if not untouched:
-            self._complete(alive)
+        ):
+            self._complete_results(alive)
         for agent, reward in self.rewards.items():
             if type(reward) is not float or not isfinite(reward):
                 self.rewards[agent] = reward = self._finite(agent, reward)
@@ -344,113 +370,82 @@ class MultiAgentEnv:
                 if not self.terminations[agent]:
                     self.truncations[agent] = True
 
-    def _complete(self, alive: Sequence[str]) -> None:
-        """Fill in what the scenario left out, and take up rewards for agents that ended before."""
-        defaults: dict[str, Any] = {"rewards": float, "terminations": bool, "truncations": bool, "infos": dict}
-        for name, default in defaults.items():
+    def _complete_results(self, alive: Sequence[str]) -> None:
+        """Add the defaults that the scenario left out, and the rewards of agents that had ended before."""
+        for name in RESULTS:
             given = getattr(self, name)
-            if not isinstance(given, Mapping):
-                raise ScenarioFault(f"{self.scenario}: {name} must be a dict, not {given!r}")
-            strangers = [agent for agent in given if agent not in self.returns]
-            if strangers:
-                raise ScenarioFault(f"{self.scenario}: {name} for {strangers}, who never were in this episode")
-            if default is bool and any(given[agent] for agent in given.keys() & set(self.agents) - set(alive)):
-                raise ScenarioFault(f"{self.scenario}: {name} of an agent that joined in this very step: {given}")
+            results = complete(name, given, alive, self.agents, self.returns, self.scenario)
+            setattr(self, name, results)
             if name == "rewards":
                 for agent in given.keys() - set(alive):
                     self.returns[agent] += self._finite(agent, given[agent])
-            setattr(self, name, {a: self._typed(name, given[a], default) if a in given else default() for a in alive})
-
-    def _typed(self, name: str, value: Any, kind: type) -> Any:
-        """A value as the contract has it: a flag may be any that equals True or False, such as NumPy's."""
-        if kind is float or isinstance(value, kind):
-            return value
-        if kind is bool:
-            with contextlib.suppress(TypeError, ValueError):  # of what has no truth, such as an array
-                if value == bool(value):
-                    return bool(value)
-        raise ScenarioFault(f"{self.scenario}: {name} must hold a {kind.__name__} for each agent, not {value!r}")
 
     def _finite(self, agent: str, reward: Any) -> float:
-        if isinstance(reward, (int, float, numbers.Real)):
-            with contextlib.suppress(OverflowError):  # of whole numbers that no float can hold
-                if isfinite(reward):
-                    return float(reward)
-        raise ScenarioFault(
-            f"{self.scenario}: step {self.steps} gave {agent!r} the reward {reward!r}; rewards are finite numbers"
-        )
+        return as_reward(reward, agent, f"{self.scenario}: step {self.steps}")
 
-    def _retire(self, alive: Sequence[str]) -> None:
+    def _remove_ended(self, alive: Sequence[str]) -> None:
+        """Agents that terminated or were truncated leave, with their final observation in their info."""
         terminations, truncations, infos = self.terminations, self.truncations, self.infos
         for agent in alive:
             if terminations[agent] is False and truncations[agent] is False and type(infos[agent]) is dict:
-                continue  # mostly
-            terminations[agent] = self._typed("terminations", terminations[agent], bool)
-            truncations[agent] = self._typed("truncations", truncations[agent], bool)
-            infos[agent] = self._typed("infos", infos[agent], dict)
+                continue
+            for name, results in (("terminations", terminations), ("truncations", truncations), ("infos", infos)):
+                results[agent] = as_declared(name, results[agent], self.scenario)
             if terminations[agent] or truncations[agent]:
                 try:
-                    self.infos[agent]["final_observation"] = self.observe(agent)
+                    infos[agent]["final_observation"] = self.observe(agent)
                 except Exception as error:
                     self._fault("observe", error)
                 self.agents = tuple(other for other in self.agents if other != agent)
                 self.selector.remove(agent)
         if self.max_steps is not None and self.steps >= self.max_steps:
-            self.agents = ()  # whoever joined in the last step never acts
+            self.agents = ()  # an agent that joined in the last step never acts
 
-    def _conclude(self, alive: Sequence[str]) -> None:
-        """The turn order has come to its end: so has everybody's part who is left."""
-        staying = [agent for agent in alive if agent in self.agents]
-        self.terminations.update(dict.fromkeys(staying, True))
-        self._retire(staying)
-        self.agents = ()  # whoever joined in the last step never acts
+    def _terminate_all(self, alive: Sequence[str]) -> None:
+        """The turn order has come to its end: all agents that are left terminate."""
+        left = [agent for agent in alive if agent in self.agents]
+        self.terminations.update(dict.fromkeys(left, True))
+        self._remove_ended(left)
+        self.agents = ()  # an agent that joined in the last step never acts
 
-    def _hand_over(self) -> Observations:
-        """Give the turn to whom the selector names."""
+    def _observe_acting(self) -> Observations:
+        """Ask the selector who acts next, and gather what these agents observe and may do."""
         try:
             acting = self.selector.acting
         except Exception as error:
             self._fault("selector.advance", error)
-        if not (type(acting) is tuple and len(acting) == 1 and acting[0] in self.agents):  # mostly it is
+        if not (type(acting) is tuple and len(acting) == 1 and acting[0] in self.agents):
             acting = self._check_acting(acting)
         self.acting = acting
         observations: Observations = {}
-        infos, where = self.infos, ""
+        infos, method = self.infos, ""
         try:
             for agent in acting:
-                where = "legal_actions"
+                method = "legal_actions"
                 legal = self.legal_actions(agent)
                 if legal is not None and agent in infos:
                     infos[agent]["legal_actions"] = list(legal)
-                where = "observe"
+                method = "observe"
                 observations[agent] = self.observe(agent)
         except Exception as error:
-            self._fault(where, error)
+            self._fault(method, error)
         return observations
 
-    def _check_acting(self, named: object) -> tuple[str, ...]:
-        """Whom the selector names, if it names agents; a turn order of somebody's own may give anything."""
-        acting = tuple(named) if isinstance(named, tuple | list) else ()
+    def _check_acting(self, given: object) -> tuple[str, ...]:
+        """The agents that the selector names, if they are some; a selector of an author's may give anything."""
+        acting = tuple(given) if isinstance(given, tuple | list) else ()
         if not acting or any(agent not in self.agents for agent in acting) or len(set(acting)) != len(acting):
             raise SelectorError(
                 f"{self.scenario}: {type(self.selector).__name__} names "
-                f"{list(named) if isinstance(named, tuple) else repr(named)} after step {self.steps}; "
+                f"{list(given) if isinstance(given, tuple) else repr(given)} after step {self.steps}; "
                 f"it must name one or more of {list(self.agents)}, each once"
             )
         return acting
 
-    def _refuse_returned(self, method: str, returned: object, instead: str) -> NoReturn:
-        """A method that sets attributes returned something as well, which nobody would read."""
-        if isinstance(returned, Coroutine):
-            returned.close()
-            instead = "It must not be a coroutine function"
-        raise ScenarioFault(
-            f"{self.scenario}: {method} returned a {type(returned).__name__}, which is not used. {instead}; "
-            "return nothing. Observations come from observe(agent)"
-        )
+    # Faults
 
     def _fault(self, where: str, error: Exception) -> NoReturn:
-        """The scenario's code raised: make it a fault that says where and how to see it again."""
+        """The scenario's code raised: raise a fault that says where, and how to get there again."""
         if isinstance(error, (InvalidOption, SelectorError)):
             raise error
         raise ScenarioFault(

@@ -1,7 +1,7 @@
-"""An episode while it is being played: its turns, and which of them is credited with what.
+"""Build the record of an episode while it is being played.
 
-A turn's reward sums all that its agent received from this action until its next one. Rewards that come after
-an agent has ended, which appear in `env.returns` alone, belong to its last action.
+A turn's reward is the sum of all that its agent received from this action until its next one. Rewards that come
+after an agent has ended, which appear in `env.returns` alone, are added to its last turn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from marl_gem.types import Ending, Episode, EpisodeError, Observation, Response,
 
 
 class EpisodeBuilder:
-    """Takes what agents answer and what an env makes of it, and gives the `Episode`."""
+    """Collects agents' responses and the results of steps, and makes an `Episode` of them.
+
+    For each step call `begin` and then `complete`; before an agent's first turn call `set_role`; at the end `episode`.
+    """
 
     def __init__(self) -> None:
         self.turns: list[OpenTurn] = []
@@ -24,14 +27,14 @@ class EpisodeBuilder:
         """Each agent's newest turn."""
         self.error: EpisodeError | None = None
         self.roles: dict[str, Role] = {}
-        """What each agent that was asked to act had been told before."""
+        """The role of each agent that was asked to act."""
         self._final_infos: dict[str, dict[str, Any]] = {}
         self._returns_at_end: dict[str, float] = {}
         self._terminated = False
         self._started = time.monotonic()
 
-    def seat(self, agent: str, role: Role) -> None:
-        """An agent is about to be asked for the first time, and was told this.
+    def set_role(self, agent: str, role: Role) -> None:
+        """Keep the role of an agent that is about to be asked for the first time.
 
         Raises:
             ScenarioFault: it is no Role.
@@ -41,7 +44,7 @@ class EpisodeBuilder:
         self.roles[agent] = role
 
     def begin(self, observations: Mapping[str, Observation], responses: Mapping[str, Response]) -> None:
-        """These agents act, upon what they observe."""
+        """Add a turn for each response, with the observation that it answers."""
         for agent, response in responses.items():
             self.last[agent] = turn = OpenTurn(agent, observations[agent], response)
             self.turns.append(turn)
@@ -54,23 +57,23 @@ class EpisodeBuilder:
         truncations: Mapping[str, bool],
         infos: Mapping[str, dict[str, Any]],
     ) -> None:
-        """What came of it: the env's returns so far, and what its `step` gave."""
+        """Add the results of a step to the turns: the env's returns so far, and the four dicts that `step` gave."""
         for agent, reward in rewards.items():
             turn = self.last.get(agent)
             if turn:
                 turn.reward += reward
                 if turn.info is None:
-                    turn.info = dict(infos[agent])  # an env or a wrapper may go on writing into the other one
+                    turn.info = dict(infos[agent])  # a copy: an env or a wrapper may go on writing into its dict
             if terminations[agent] or truncations[agent]:
                 self._final_infos[agent] = dict(infos[agent])
                 self._returns_at_end[agent] = returns[agent]
                 self._terminated = self._terminated or terminations[agent]
 
     def episode(self, *, returns: Mapping[str, float], cut_short: bool, **episode_fields: Any) -> Episode:
-        """The record; the recording ends with it.
+        """The record. Call it once, at the end.
 
         Args:
-            returns: each agent's sum of rewards.
+            returns: each agent's undiscounted sum of rewards.
             cut_short: the episode was left before it was over.
             episode_fields: the other fields of the `Episode`.
         """
@@ -93,7 +96,7 @@ class EpisodeBuilder:
 
 @dataclass(slots=True)
 class OpenTurn:
-    """A turn whose reward may still grow."""
+    """A turn whose reward may still grow, and whose info is not known yet."""
 
     agent: str
     observation: Observation

@@ -1,21 +1,22 @@
-"""Playing episodes: one, or many at once, streamed as they finish.
+"""Play episodes: one, or many at once, streamed as they finish.
 
-Every episode is one asyncio task that goes at its own pace; none ever waits for another. An episode that
-fails becomes an Episode with its error and where that came from, and its neighbours go on.
+    episodes = collect(lambda: marl_gem.make("game:KuhnPoker-v0"), [Job(seed, RandomPolicy()) for seed in range(100)])
+
+Every episode goes at its own pace; none ever waits for another. An episode that fails becomes an Episode with its
+error and where that came from; the others go on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 from marl_gem.env import MultiAgentEnv
+from marl_gem.env_threads import EnvThreads
 from marl_gem.episode_builder import EpisodeBuilder
 from marl_gem.errors import AgentError, InvalidAction, LLMError
 from marl_gem.policies import Agent, Policy, PolicyPerSeat
@@ -28,39 +29,46 @@ Seating: TypeAlias = Policy | Mapping[str, Policy]
 Result = TypeVar("Result")
 
 FAULTS = (Exception, SystemExit)
-"""What ends an episode and not its neighbours: a game that calls `exit()` as well."""
+"""The exceptions that end one episode and leave the others alone; SystemExit, for games that call `exit()`."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One episode to play: its seed, who sits where, and an id, unique among the jobs played together.
-
-    `options` go to `reset`. Jobs with the same seed and another `repeat` play the same task with other
-    random choices of the agents. `limits` cut the episode short.
-    """
+    """One episode to play."""
 
     seed: int
+    """The seed that `reset` gets; a non-negative integer."""
+
     seating: Seating
+    """The policy of every seat, or one for all."""
+
     id: str = ""
+    """Goes into the record; unique among jobs that are played together. Empty: the seed or a number is taken."""
+
     options: Mapping[str, Any] = field(default_factory=dict)
+    """The options that `reset` gets."""
+
     repeat: int = 0
+    """Jobs with the same seed and another `repeat` play the same task with other random choices of the agents."""
+
     limits: Limits = field(default_factory=Limits)
+    """What cuts the episode short."""
 
     def seed_of(self, agent_id: str) -> int:
-        """What an agent's own random choices follow from."""
+        """The seed of one agent's random choices in this episode."""
         return agent_seed(self.seed, agent_id, self.repeat)
 
 
 async def play_episode(env: MultiAgentEnv, job: Job) -> Episode:
     """Play one episode in `env`.
 
-    What the env, an agent or a model fails at ends the episode and is told in its `error`.
+    If the env, an agent or a model fails, the episode ends and its `error` says why; nothing is raised.
 
     Args:
-        env: a live copy, used by nobody else meanwhile.
-        job: the seed and the seating.
+        env: a live copy that nobody else uses meanwhile. It is not closed.
+        job: the seed, the policies, the options and the limits.
     """
-    threads = _Threads()
+    threads = EnvThreads()
     try:
         return await _play_job(env, job, threads)
     finally:
@@ -75,19 +83,22 @@ async def stream(
     Closing the generator, or cancelling the task that reads it, cancels what is live and closes the envs.
 
     Args:
-        make: gives a fresh env. An env whose episode ended well is used again, one that failed is not, so
-            that there are `concurrency` envs at most. What it raises ends the stream and is raised here.
-        jobs: consumed lazily, so there may be any number of them.
+        make: gives a fresh env. An env whose episode ended without error is used again, one that failed is closed,
+            so that there are at most `concurrency` envs. What it raises ends the stream and is raised here.
+        jobs: consumed lazily, so there may be any number of them. What their iterator raises ends the stream too.
         concurrency: how many episodes are live at once.
+
+    Raises:
+        ValueError: `concurrency` is less than 1.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency is a number of episodes from 1 up, not {concurrency}")
     queue = iter(jobs)
-    finished: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()  # None: a place is done
-    threads = _Threads()
+    finished: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()  # None: a worker has no more jobs
+    threads = EnvThreads()
 
-    async def play_on() -> None:
-        """Play job after job in one place."""
+    async def work() -> None:
+        """Play job after job, in the same env as long as it works."""
         env: MultiAgentEnv | None = None
         try:
             for job in queue:
@@ -97,17 +108,17 @@ async def stream(
                 if episode.error:
                     _close(env)
                     env = None
-                await asyncio.sleep(0)  # where nothing ever waits, whoever reads gets a turn here
+                await asyncio.sleep(0)  # if nothing in an episode ever waits, the reader of the stream runs here
         finally:
             if env:
                 _close(env)
 
-    def leave(place: asyncio.Task[None]) -> None:
-        finished.put_nowait(None if place.cancelled() else place.exception())
+    def report_end(worker: asyncio.Task[None]) -> None:
+        finished.put_nowait(None if worker.cancelled() else worker.exception())
 
-    places = [asyncio.create_task(play_on()) for _ in range(concurrency)]
-    for place in places:
-        place.add_done_callback(leave)
+    workers = [asyncio.create_task(work()) for _ in range(concurrency)]
+    for worker in workers:
+        worker.add_done_callback(report_end)
     live = concurrency
     try:
         while live:
@@ -119,68 +130,71 @@ async def stream(
             else:
                 yield item
     finally:
-        for place in places:
-            place.cancel()
-        await asyncio.wait(places)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.wait(workers)
         threads.close()
 
 
 def collect(make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64) -> list[Episode]:
-    """Play many episodes from ordinary, synchronous code; returns them in the order of the jobs.
+    """Play many episodes from synchronous code, and return them in the order of the jobs.
+
+    Args:
+        make, jobs, concurrency: as in `stream`. A job without an id gets its position in `jobs`.
 
     Raises:
-        ValueError: two jobs have the same id.
+        ValueError: two jobs have the same id, or `concurrency` is less than 1.
     """
-    jobs = [replace(job, id=job.id or str(place)) for place, job in enumerate(jobs)]
+    jobs = [replace(job, id=job.id or str(position)) for position, job in enumerate(jobs)]
     if len({job.id for job in jobs}) != len(jobs):
-        raise ValueError("two jobs have the same id; give every job its own, or none any")
+        raise ValueError("two jobs have the same id; give each job another id, or none")
 
-    async def all_of_them() -> dict[str, Episode]:
+    async def play_all() -> dict[str, Episode]:
         return {episode.id: episode async for episode in stream(make, jobs, concurrency=concurrency)}
 
-    episodes = asyncio.run(all_of_them())
+    episodes = asyncio.run(play_all())
     return [episodes[job.id] for job in jobs]
 
 
 class _Failure(Exception):
-    """Carries an EpisodeError out of the loop below."""
+    """Carries an EpisodeError out of `_play_to_end`."""
 
     def __init__(self, origin: Origin, cause: BaseException, agent: str | None = None) -> None:
         self.error = EpisodeError(origin, type(cause).__name__, str(cause), agent)
 
 
-async def _play_job(env: MultiAgentEnv, job: Job, threads: _Threads) -> Episode:
-    record = _Record(env, job)
+async def _play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode:
+    builder = _JobBuilder(env, job)
     try:
         async with asyncio.timeout(job.limits.seconds):
-            await _play_out(env, job, threads, record)
-    except TimeoutError:  # of this limit: what an agent or the env raises comes as a failure
-        record.limit = "seconds"
+            await _play_to_end(env, job, threads, builder)
+    except TimeoutError:  # of this limit: one that an agent or the env raises is a _Failure
+        builder.limit = "seconds"
     except _Failure as failure:
-        record.error = failure.error
-    return record.whole()
+        builder.error = failure.error
+    return builder.build()
 
 
-async def _play_out(env: MultiAgentEnv, job: Job, threads: _Threads, record: _Record) -> None:
+async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builder: _JobBuilder) -> None:
     agents: dict[str, Agent] = {}
     observations, infos = await _in_env(env, threads, env.reset, job.seed, job.options)
-    record.started = True
+    builder.started = True
     while not env.done:
         for agent_id in observations:
             if agent_id not in agents:
-                agents[agent_id] = _take_seat(env, job, record, agent_id)
-        shown = {agent_id: infos[agent_id] if agent_id in infos else _info(env, agent_id) for agent_id in observations}
-        responses = await _ask(agents, observations, shown)
-        record.begin(observations, responses)
+                agents[agent_id] = _make_agent(env, job, builder, agent_id)
+        given = {agent_id: infos[agent_id] if agent_id in infos else _info(env, agent_id) for agent_id in observations}
+        responses = await _ask(agents, observations, given)
+        builder.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
         observations, rewards, terminations, truncations, infos = await _in_env(env, threads, env.step, actions)
-        record.complete(env.returns, rewards, terminations, truncations, infos)
-        if not env.done and (limit := record.passed(job.limits)):
-            record.limit = limit
+        builder.complete(env.returns, rewards, terminations, truncations, infos)
+        if not env.done and (limit := builder.reached(job.limits)):
+            builder.limit = limit
             return
 
 
-async def _in_env(env: MultiAgentEnv, threads: _Threads, call: Callable[..., Result], *arguments: Any) -> Result:
+async def _in_env(env: MultiAgentEnv, threads: EnvThreads, call: Callable[..., Result], *arguments: Any) -> Result:
     try:
         return await threads.run(call, *arguments) if env.blocking else call(*arguments)
     except InvalidAction as error:
@@ -190,15 +204,15 @@ async def _in_env(env: MultiAgentEnv, threads: _Threads, call: Callable[..., Res
 
 
 def _info(env: MultiAgentEnv, agent_id: str) -> dict[str, Any]:
-    """What an agent that joined in the last step should know, of whom its infos cannot tell yet."""
+    """The info of an agent that joined in the last step, whose infos do not hold it yet."""
     legal = env.legal_actions(agent_id)
     return {} if legal is None else {"legal_actions": list(legal)}
 
 
-def _take_seat(env: MultiAgentEnv, job: Job, record: _Record, agent_id: str) -> Agent:
+def _make_agent(env: MultiAgentEnv, job: Job, builder: _JobBuilder, agent_id: str) -> Agent:
     try:
         role = env.role(agent_id)
-        record.seat(agent_id, role)
+        builder.set_role(agent_id, role)
     except FAULTS as error:
         raise _Failure("env", error, agent_id) from error
     try:
@@ -208,9 +222,9 @@ def _take_seat(env: MultiAgentEnv, job: Job, record: _Record, agent_id: str) -> 
 
 
 def _policy(seating: Seating, agent_id: str) -> Policy:
-    """Who sits there; of several policies as one, the one that does, so that records tell its name."""
+    """The policy in a seat. Of a `PolicyPerSeat` it is the policy of this seat, so that its name goes into records."""
     if isinstance(seating, Mapping) and agent_id not in seating:
-        raise AgentError(f"nobody is seated as {agent_id!r}; there are policies for {sorted(seating)}")
+        raise AgentError(f"there is no policy for {agent_id!r}, only for {sorted(seating)}; seat one")
     policy = seating[agent_id] if isinstance(seating, Mapping) else seating
     return policy.policies.get(agent_id, policy) if isinstance(policy, PolicyPerSeat) else policy
 
@@ -218,7 +232,11 @@ def _policy(seating: Seating, agent_id: str) -> Policy:
 async def _ask(
     agents: Mapping[str, Agent], observations: Mapping[str, Observation], infos: Mapping[str, dict[str, Any]]
 ) -> dict[str, Response]:
-    """Let all acting agents answer, at the same time if there are several."""
+    """Let all acting agents answer, at the same time if there are several.
+
+    Raises:
+        _Failure: an agent or its model fails.
+    """
 
     async def answer(agent_id: str) -> Response:
         try:
@@ -246,85 +264,15 @@ async def _ask(
 
 
 def _close(env: MultiAgentEnv) -> None:
-    """What an env cannot release is worth a warning; the episodes go on."""
+    """Close an env; if that fails, warn, and let the episodes go on."""
     try:
         env.close()
     except Exception as error:
         warnings.warn(f"{env.scenario}: close() raised {error!r}", RuntimeWarning, stacklevel=2)
 
 
-class _Threads:
-    """Where blocking envs take their steps: a thread for each that is at it, made when there is no idle one.
-
-    (With `ThreadPoolExecutor` a step could wait for another env's; docs/decisions.md tells more.) A thread that
-    is done wakes the event loop only if no other has just woken it: with a thousand envs one wake-up for each
-    step would cost more than all the rest.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._ended: deque[_Call] = deque()
-        self._woken = False
-        self._busy = self._count = 0
-
-    async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Call in a thread. Cancelling waits until the call has ended, so that nobody closes an env at work."""
-        if self._busy == self._count:
-            threading.Thread(target=self._work, name=f"marl_gem-env-{self._count}").start()
-            self._count += 1
-        self._busy += 1
-        call = _Call(function, arguments, self._loop.create_future())
-        self._calls.put(call)
-        try:
-            await call.answered
-        except asyncio.CancelledError:
-            while not call.ended:
-                await asyncio.sleep(0.005)
-            raise
-        finally:
-            self._busy -= 1
-        if call.error is not None:
-            raise call.error
-        return call.result  # type: ignore[no-any-return]
-
-    def close(self) -> None:
-        """Let the threads end."""
-        for _ in range(self._count):
-            self._calls.put(None)
-
-    def _work(self) -> None:
-        while call := self._calls.get():
-            try:
-                call.result = call.function(*call.arguments)
-            except BaseException as error:
-                call.error = error
-            call.ended = True
-            self._ended.append(call)
-            if not self._woken:
-                self._woken = True
-                self._loop.call_soon_threadsafe(self._hand_over)
-
-    def _hand_over(self) -> None:
-        self._woken = False  # before looking, so that a call that ends after the look wakes the loop again
-        while self._ended:
-            answered = self._ended.popleft().answered
-            if not answered.done():
-                answered.set_result(None)
-
-
-@dataclass(eq=False, slots=True)
-class _Call:
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    answered: asyncio.Future[None]
-    ended: bool = False
-    result: Any = None
-    error: BaseException | None = None
-
-
-class _Record(EpisodeBuilder):
-    """The recording of a job, which may come to its limits."""
+class _JobBuilder(EpisodeBuilder):
+    """Builds the episode of a job, and knows when it reaches a limit."""
 
     def __init__(self, env: MultiAgentEnv, job: Job) -> None:
         super().__init__()
@@ -332,23 +280,23 @@ class _Record(EpisodeBuilder):
         self.started = False
         self.limit = ""
 
-    def passed(self, limits: Limits) -> str:
-        """The name of a limit that the episode has come to, if it has."""
+    def reached(self, limits: Limits) -> str:
+        """The name of a limit that the episode has reached; empty if none."""
         if limits.turns is not None and len(self.turns) >= limits.turns:
             return "turns"
         used = self._usage() if limits.tokens is not None else {}
-        tokens = used.get("prompt_tokens", 0) + used.get("completion_tokens", 0)  # others are some of these
+        tokens = used.get("prompt_tokens", 0) + used.get("completion_tokens", 0)  # other counts are parts of these
         if limits.tokens is not None and tokens >= limits.tokens:
             return "tokens"
         if limits.cost is not None and sum(turn.response.cost or 0.0 for turn in self.turns) >= limits.cost:
             return "cost"
         return ""
 
-    def whole(self) -> Episode:
-        """The record of what was played."""
+    def build(self) -> Episode:
+        """The record of what was played so far."""
         job = self._job
         responses = [turn.response for turn in self.turns]
-        costs = [r.cost for r in responses if r.usage or r.cost is not None]  # scripts and dice cost nothing
+        costs = [r.cost for r in responses if r.usage or r.cost is not None]  # a policy without a model costs nothing
         return self.episode(
             returns=self._env.returns if self.started else {},
             cut_short=bool(self.limit),

@@ -1,19 +1,18 @@
-"""How an agent's history becomes its next prompt.
+"""Views: how an agent's history becomes its next prompt.
 
-A view is a function from a role and a history to chat messages. The history alternates: what the agent
-observed, what it answered, ..., and ends with what it observes now. The same role and history give the same
-messages.
+A view is a function from a role and a history to chat messages. The history is a list of exchanges, an observation
+and the response to it; in the last one there is no response yet. The same role and history give the same messages.
 
-    chat            the whole conversation
+    chat            the full conversation
     window(n)       its newest n exchanges
-    summary(f)      what f says of the older exchanges, and the newer ones as they are
-    transcript      the whole conversation, in one message
-    observations    all that the agent observed, in one message
+    summary(f)      a summary by f of the older exchanges, and the newer ones as they are
+    transcript      the full conversation, in one message
+    observations    all observations of the agent, in one message
     latest          the newest observation
     bare            the newest observation, without the role
 
-A language model is shown the messages (`agents.LLMPolicy`); a loop that takes one text is given them as one
-(`wrappers.ShowHistory`), by `plain` or `as_json`.
+A language model gets the messages (`policies.LLMPolicy`); a loop that takes one text gets them as one observation
+(`wrappers.ShowHistory`), made by a template: `plain` or `as_json`.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from marl_gem.types import ContentPart, Message, Observation, Response, Role
 
 
 class Exchange(NamedTuple):
-    """An observation and the answer to it; the answer to the current observation is still None."""
+    """An observation and the response to it; the response to the current observation is None."""
 
     observation: Observation
     response: Response | None
 
 
 class History(list[Exchange]):
-    """A history that grows at its end alone.
+    """A history that grows only at its end.
 
-    In `memo` a view keeps what it found out about the exchanges that are answered, by a key of its own. The
-    values are never changed, only replaced: copies share them.
+    In `memo` a view keeps what it computed of exchanges that have a response, under a key that no other view uses.
+    Values are never changed, only replaced: copies of a history share them.
     """
 
     def __init__(self, exchanges: Iterable[Exchange] = ()) -> None:
@@ -49,9 +48,9 @@ class History(list[Exchange]):
         self.memo: dict[object, Any] = {}
 
     def __deepcopy__(self, memo: object) -> Self:
-        twin = type(self)(self)  # exchanges never change
-        twin.memo = dict(self.memo)
-        return twin
+        copy = type(self)(self)  # exchanges never change
+        copy.memo = dict(self.memo)
+        return copy
 
 
 View: TypeAlias = Callable[[Role, Sequence[Exchange]], list[Message]]
@@ -63,10 +62,10 @@ AnyView: TypeAlias = View | AwaitedView
 
 
 def chat(role: Role, history: Sequence[Exchange]) -> list[Message]:
-    """The whole conversation: the role as system message, then all observations and answers.
+    """The full conversation: the role as system message, then all observations and responses.
 
-    What a tool answered is a message of the role "tool". An answer comes with its tokens, and with its
-    reasoning where it has some.
+    The result of a tool is a message with the role "tool". A response comes with its tokens, and with its reasoning
+    if it has some.
     """
     messages = _system(role)
     for observation, response in history:
@@ -78,30 +77,34 @@ def chat(role: Role, history: Sequence[Exchange]) -> list[Message]:
 
 
 def latest(role: Role, history: Sequence[Exchange]) -> list[Message]:
-    """The role and the newest observation: for scenarios whose observation tells the whole state."""
+    """The role and the newest observation: for scenarios whose observation shows the full state."""
     return [*_system(role), *bare(role, history)]
 
 
 def bare(role: Role, history: Sequence[Exchange]) -> list[Message]:
-    """The newest observation and nothing else: the shortest prompt, for the smallest models."""
+    """The newest observation only: the shortest prompt, for the smallest models."""
     return _observed(history[-1].observation)
 
 
 def observations(role: Role, history: Sequence[Exchange]) -> list[Message]:
-    """The role and, in one message, all observations: for models whose own answers would mislead them."""
+    """The role and, in one message, all observations: for models that their earlier responses would mislead."""
     return [*_system(role), {"role": "user", "content": _join(exchange.observation for exchange in history)}]
 
 
 def transcript(role: Role, history: Sequence[Exchange]) -> list[Message]:
-    """The role and, in one message, all observations and answers: for models that were not taught to chat."""
+    """The role and, in one message, all observations and responses: for models that were not trained to chat."""
     return [*_system(role), {"role": "user", "content": plain(chat(Role(), history))}]
 
 
 def window(exchanges: int, of: View = chat) -> View:
-    """Another view of the newest exchanges alone; the current observation counts as one.
+    """A view of the newest exchanges only.
+
+    Args:
+        exchanges: how many; from 1 up. The current observation counts as one.
+        of: the view that gets the shortened history.
 
     Raises:
-        ConfigError: there is less than one.
+        ConfigError: `exchanges` is no such number.
     """
     _check_count("window", "exchanges", exchanges)
     return lambda role, history: of(role, history[-exchanges:])
@@ -110,26 +113,27 @@ def window(exchanges: int, of: View = chat) -> View:
 def summary(
     summarize: Callable[[str], str] | Callable[[str], Awaitable[str]], keep: int = 4, every: int = 4, of: View = chat
 ) -> AnyView:
-    """Another view, of a history whose older exchanges are put in a few words.
+    """A view of a history whose older exchanges are replaced by a summary.
 
-    The summary stands above the first observation that is shown whole. It goes on from itself: `summarize` is
-    given the summary so far with the next `every` exchanges, as `transcript` shows them. What it once said of
-    a text is remembered.
+    The summary is put above the first observation that is shown unchanged. It is incremental: `summarize` gets the
+    summary so far and the next `every` exchanges, as `transcript` shows them. Its answer to a text is kept, so that
+    the same history has the same summary.
 
     Args:
-        summarize: from a text to a shorter one: a function or, for instance `agents.summarizer(llm)`, a
-            coroutine function; the view then has to be awaited, too.
-        keep: so many of the newest exchanges are shown whole, at least; the current observation counts as one.
-        every: so many exchanges are summarized at once.
-        of: the view that is given the shortened history.
+        summarize: from a text to a shorter one: a function, or a coroutine function such as
+            `policies.summarizer(llm)`; the view then has to be awaited too.
+        keep: at least this many of the newest exchanges are shown unchanged; from 1 up. The current observation
+            counts as one.
+        every: this many exchanges are summarized at once; from 1 up.
+        of: the view that gets the shortened history.
 
     Raises:
-        ConfigError: a number is less than one, or `summarize` is no function. Later also, when the view is
-            called: a summary is no text.
+        ConfigError: a number is less than 1, or `summarize` is no function. Later also, when the view is called: a
+            summary is no text.
     """
     if not callable(summarize):
         raise ConfigError(
-            f"summary takes a function from text to text, such as agents.summarizer(llm), not {summarize!r}"
+            f"summary takes a function from text to text, such as policies.summarizer(llm), not {summarize!r}"
         )
     _check_count("summary", "keep", keep)
     _check_count("summary", "every", every)
@@ -137,34 +141,34 @@ def summary(
 
     def begin(history: Sequence[Exchange]) -> tuple[int, str]:
         """How many exchanges are summarized already, and the summary."""
-        done, told = history.memo.get(answers, (0, "")) if isinstance(history, History) else (0, "")
-        return (done, told) if len(history) - done >= keep else (0, "")  # the history may have been cut
+        done, text = history.memo.get(answers, (0, "")) if isinstance(history, History) else (0, "")
+        return (done, text) if len(history) - done >= keep else (0, "")  # the history may have been cut
 
-    def due(history: Sequence[Exchange], done: int, told: str) -> str | None:
-        """What is to be summarized next."""
+    def next_text(history: Sequence[Exchange], done: int, so_far: str) -> str | None:
+        """The text that is to be summarized next; None if none is."""
         if len(history) - done < keep + every:
             return None
-        return as_text(plain(chat(Role(), _after(told, history[done : done + every]))))
+        return as_text(plain(chat(Role(), _after(so_far, history[done : done + every]))))
 
-    def go_on(history: Sequence[Exchange], done: int, text: str, answer: str) -> tuple[int, str]:
-        told = answers.keep(text, answer)
+    def store(history: Sequence[Exchange], done: int, text: str, answer: str) -> tuple[int, str]:
+        answer = answers.keep(text, answer)
         if isinstance(history, History):
-            history.memo[answers] = done + every, told
-        return done + every, told
+            history.memo[answers] = done + every, answer
+        return done + every, answer
 
     def view(role: Role, history: Sequence[Exchange]) -> list[Message]:
-        done, told = begin(history)
-        while (text := due(history, done, told)) is not None:
+        done, so_far = begin(history)
+        while (text := next_text(history, done, so_far)) is not None:
             answer = answers.get(text)
-            done, told = go_on(history, done, text, summarize(text) if answer is None else answer)  # type: ignore[arg-type]
-        return of(role, _after(told, history[done:]))
+            done, so_far = store(history, done, text, summarize(text) if answer is None else answer)  # type: ignore[arg-type]
+        return of(role, _after(so_far, history[done:]))
 
     async def awaited_view(role: Role, history: Sequence[Exchange]) -> list[Message]:
-        done, told = begin(history)
-        while (text := due(history, done, told)) is not None:
+        done, so_far = begin(history)
+        while (text := next_text(history, done, so_far)) is not None:
             answer = answers.get(text)
-            done, told = go_on(history, done, text, await summarize(text) if answer is None else answer)  # type: ignore[misc]
-        return of(role, _after(told, history[done:]))
+            done, so_far = store(history, done, text, await summarize(text) if answer is None else answer)  # type: ignore[misc]
+        return of(role, _after(so_far, history[done:]))
 
     return awaited_view if must_be_awaited(summarize) else view
 
@@ -200,7 +204,7 @@ def view(name: str) -> View:
 
 
 def must_be_awaited(function: Callable[..., Any]) -> bool:
-    """Whether what a view, or another function, answers has to be awaited."""
+    """Whether the result of a view, or of another function, has to be awaited."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
@@ -208,9 +212,9 @@ def must_be_awaited(function: Callable[..., Any]) -> bool:
 
 
 def plain(messages: Sequence[Message]) -> Observation:
-    """A chat as one text, with blank lines between messages. The agent's own answers, and those of tools, are marked.
+    """A chat as one text, with blank lines between messages. The agent's responses and the results of tools are marked.
 
-    Where a message is a list of content parts, all become one list.
+    If a message is a list of content parts, the result is one list of parts.
     """
     return _join(map(_marked, messages))
 
@@ -220,8 +224,22 @@ def as_json(messages: Sequence[Message]) -> str:
     return json.dumps([{"role": m["role"], "content": m["content"]} for m in messages], ensure_ascii=False)
 
 
+TEMPLATES: dict[str, Callable[[Sequence[Message]], Observation]] = {"plain": plain, "json": as_json}
+
+
+def template(name: str) -> Callable[[Sequence[Message]], Observation]:
+    """The template with this name: one of `TEMPLATES`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in TEMPLATES:
+        raise ConfigError(f"there is no template {name!r}; choose one of {', '.join(TEMPLATES)}")
+    return TEMPLATES[name]
+
+
 def as_text(observation: Observation) -> str:
-    """An observation as text; a part that has none is named in brackets."""
+    """An observation as text; for a part without text its type in brackets."""
     if isinstance(observation, str):
         return observation
     return "\n".join(part["text"] if "text" in part else f"[{part.get('type')}]" for part in observation)
@@ -247,10 +265,7 @@ def _join(contents: Iterable[Observation]) -> Observation:
 
 
 def without_reasoning(messages: Sequence[Message]) -> list[Message]:
-    """The same chat as if nobody had thought before speaking.
-
-    An answer that was thought over goes without its tokens, too, which hold the thoughts.
-    """
+    """The same chat without reasoning. A response that had some loses its tokens too, which hold the reasoning."""
     return [
         {"role": message["role"], "content": message["content"]} if message.get("reasoning") else message
         for message in messages
@@ -258,9 +273,13 @@ def without_reasoning(messages: Sequence[Message]) -> list[Message]:
 
 
 def cut(history: Sequence[Exchange], exchanges: int) -> list[Exchange]:
-    """A history without its oldest exchanges after the first, which tells the task; the current one always stays.
+    """A history without its oldest exchanges after the first, which states the task; the current one always stays.
 
-    The answers of tools stay with their calls: where the gap would come between them, they are told as text.
+    Results of tools stay with their calls; where the gap would come between them, results become text parts.
+
+    Args:
+        history: at least one exchange.
+        exchanges: how many to leave out.
     """
     first, *rest = history
     kept = rest[exchanges:]
@@ -268,13 +287,13 @@ def cut(history: Sequence[Exchange], exchanges: int) -> list[Exchange]:
         return [history[-1]]
     observation, response = kept[0]
     if exchanges and not isinstance(observation, str):
-        told = [{"type": "text", "text": p["text"]} if p.get("type") == "tool_result" else p for p in observation]
-        kept[0] = Exchange(told, response)
+        parts = [{"type": "text", "text": p["text"]} if p.get("type") == "tool_result" else p for p in observation]
+        kept[0] = Exchange(parts, response)
     return [first, *kept]
 
 
 def _observed(observation: Observation) -> list[Message]:
-    """An observation as messages: what tools answered, and what was said or shown, in order."""
+    """An observation as messages: results of tools, and all else, in order."""
     if isinstance(observation, str) or all(part.get("type") != "tool_result" for part in observation):
         return [{"role": "user", "content": observation}]
     messages: list[Message] = []
@@ -295,16 +314,16 @@ def _system(role: Role) -> list[Message]:
 # Summaries
 
 
-def _after(told: str, history: Sequence[Exchange]) -> Sequence[Exchange]:
-    """A history with the summary of what came before it at its head."""
-    if not told:
+def _after(summary: str, history: Sequence[Exchange]) -> Sequence[Exchange]:
+    """A history that begins with the summary of what came before it."""
+    if not summary:
         return history
-    observation = _join([f"What came before, in short:\n{told}", history[0].observation])
+    observation = _join([f"What came before, in short:\n{summary}", history[0].observation])
     return [Exchange(observation, history[0].response), *history[1:]]
 
 
 class _Answers:
-    """What was answered to the newest questions, so that the same question has one answer."""
+    """The answers to the newest questions, so that the same question always has the same answer."""
 
     MOST = 10_000
 

@@ -5,10 +5,10 @@ In a test, on the test's own event loop:
     async with FakeServer(status(429, headers={"Retry-After": "1"}), say("hello")) as server:
         model = HTTPModel(server.url, "tiny")
 
-Each call of `/v1/chat/completions` takes the next behaviour of the script; when there is none left, the server
-says what `answer` makes of the request. A behaviour is a function from a `Call` to a response.
+Each call of `/v1/chat/completions` takes the next behaviour of the script; when none is left, the server answers with
+what `answer` makes of the request. A behaviour is a function from a `Call` to a response.
 
-In a process of its own, for what must not share the client's processor or event loop:
+In a separate process, for what must not share the client's processor or event loop:
 
     with serving("--latency", "0.1", "--failing", "0.3") as url: ...
 
@@ -32,7 +32,7 @@ from aiohttp import web
 
 
 class Call(NamedTuple):
-    """A call of `/v1/chat/completions`: what it asks, the headers it came with, and the request itself."""
+    """A call of `/v1/chat/completions`: its JSON body, its headers, and the request."""
 
     body: dict[str, Any]
     headers: Mapping[str, str]
@@ -46,16 +46,16 @@ class FakeServer:
     """Serves a model called "tiny", and adapters that are loaded into it.
 
     Args:
-        script: what the first calls are answered with.
-        when: what calls are answered with whose last message is this text, before the script is looked at.
-        answer: what the model says, from the body of the request.
+        script: the behaviours of the first calls.
+        when: the behaviour of calls whose last message is this text; comes before the script.
+        answer: makes the model's answer from the body of the request.
         latency: seconds that each call of the model takes.
-        failing: the share of calls, drawn at random, that go wrong in one of the ways of `FAULTS`.
-        seed: of that draw.
+        failing: the share of calls, drawn at random, that get a behaviour of `FAULTS`.
+        seed: the seed of that draw.
         models: the names that `/v1/models` lists.
-        knows: whether it gives ids of tokens and log-probabilities when asked for them.
-        refuses: fields that are answered 400 when they stand in a request.
-        port: 0 takes a free one.
+        has_tokens: whether it gives token ids and log-probabilities on request.
+        refuses: a request with one of these fields is answered with 400.
+        port: 0 takes a free port.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class FakeServer:
         failing: float = 0.0,
         seed: int = 0,
         models: Sequence[str] = ("tiny",),
-        knows: bool = True,
+        has_tokens: bool = True,
         refuses: Sequence[str] = (),
         port: int = 0,
     ) -> None:
         self.script, self.when = deque(script), dict(when or {})
         self.answer, self.latency, self.failing = answer, latency, failing
-        self.models, self.knows, self.refuses, self.port = list(models), knows, refuses, port
+        self.models, self.has_tokens, self.refuses, self.port = list(models), has_tokens, refuses, port
         self.adapters: dict[str, str] = {}
         self.healthy: int = 200
         self.calls: list[Call] = []
@@ -89,7 +89,7 @@ class FakeServer:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._runner.server.connections) if self._runner and self._runner.server else 0
 
     async def start(self) -> None:
@@ -108,7 +108,7 @@ class FakeServer:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Be gone, as a killed process is: connections break."""
+        """Stop as a killed process does: connections break."""
         if self._runner:
             await self._runner.cleanup()
 
@@ -144,7 +144,7 @@ class FakeServer:
             return self._rng.choice(FAULTS)
         if call.body["model"] not in {*self.models, *self.adapters}:
             return status(404, json.dumps({"error": {"message": f"The model {call.body['model']} does not exist."}}))
-        return say(self.answer(call.body), knows=self.knows)
+        return say(self.answer(call.body), has_tokens=self.has_tokens)
 
     async def _list(self, request: web.Request) -> web.Response:
         cards: list[dict[str, Any]] = [{"id": name, "object": "model", "parent": None} for name in self.models]
@@ -176,8 +176,8 @@ class FakeServer:
 # Behaviours
 
 
-def completion(call: Call, content: str | None, *, knows: bool = True, **fields: Any) -> dict[str, Any]:
-    """A whole chat completion; `fields` go into the message. A token is a letter, its id the letter's number."""
+def completion(call: Call, content: str | None, *, has_tokens: bool = True, **fields: Any) -> dict[str, Any]:
+    """A complete chat completion; `fields` go into the message. Every letter is a token, its id the code point."""
     ids = [ord(letter) for letter in content or ""]
     choice: dict[str, Any] = {
         "index": 0,
@@ -185,7 +185,7 @@ def completion(call: Call, content: str | None, *, knows: bool = True, **fields:
         "finish_reason": "tool_calls" if fields.get("tool_calls") else "stop",
         "logprobs": None,
     }
-    whole: dict[str, Any] = {
+    reply: dict[str, Any] = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 0,
@@ -193,20 +193,22 @@ def completion(call: Call, content: str | None, *, knows: bool = True, **fields:
         "choices": [choice],
         "usage": {"prompt_tokens": 7, "completion_tokens": len(ids), "total_tokens": 7 + len(ids)},
     }
-    if knows and call.body.get("return_token_ids"):
+    if has_tokens and call.body.get("return_token_ids"):
         choice["token_ids"] = ids
-        whole["prompt_token_ids"] = list(range(7))
-    if knows and call.body.get("logprobs"):
-        tokens = [{"token": letter, "logprob": -0.25, "bytes": None, "top_logprobs": []} for letter in content or ""]
+        reply["prompt_token_ids"] = list(range(7))
+    if has_tokens and call.body.get("logprobs"):
+        tokens: list[dict[str, Any]] = [
+            {"token": letter, "logprob": -0.25, "bytes": None, "top_logprobs": []} for letter in content or ""
+        ]
         choice["logprobs"] = {"content": tokens}
-    return whole
+    return reply
 
 
-def say(content: str | None, *, knows: bool = True, **fields: Any) -> Behaviour:
+def say(content: str | None, *, has_tokens: bool = True, **fields: Any) -> Behaviour:
     """Answer with this text; `fields` go into the message, as in `tool_calls=[...]`."""
 
     async def behave(call: Call) -> web.Response:
-        return web.json_response(completion(call, content, knows=knows, **fields))
+        return web.json_response(completion(call, content, has_tokens=has_tokens, **fields))
 
     return behave
 
@@ -215,9 +217,9 @@ def edited(edit: Callable[[dict[str, Any]], object], content: str = "ok") -> Beh
     """Answer with a completion that `edit` has changed."""
 
     async def behave(call: Call) -> web.Response:
-        whole = completion(call, content)
-        edit(whole)
-        return web.json_response(whole)
+        reply = completion(call, content)
+        edit(reply)
+        return web.json_response(reply)
 
     return behave
 
@@ -266,7 +268,7 @@ async def cut(call: Call) -> web.StreamResponse:
 
 
 async def hang_up(call: Call) -> web.StreamResponse:
-    """Break the connection before anything is said."""
+    """Break the connection before the reply begins."""
     assert call.request.transport
     call.request.transport.abort()
     return web.Response(status=499)
@@ -283,17 +285,17 @@ FAULTS: tuple[Behaviour, ...] = (
     raw(b""),
     raw(b"null"),
     raw(b"<html>Bad gateway</html>", "text/html"),
-    edited(lambda whole: whole["choices"].clear()),
+    edited(lambda reply: reply["choices"].clear()),
 )
-"""Ways to go wrong that may go well next time."""
+"""Transient faults: a later call may succeed."""
 
 
-# In a process of its own
+# In a separate process
 
 
 @contextmanager
 def serving(*arguments: str) -> Iterator[str]:
-    """A server in another process; gives its URL, and ends it."""
+    """A server in another process; the context is its URL."""
     process = subprocess.Popen([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout
@@ -301,7 +303,8 @@ def serving(*arguments: str) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
-        process.stdout.close()
+        if process.stdout:
+            process.stdout.close()
 
 
 async def serve(arguments: argparse.Namespace) -> None:
@@ -313,17 +316,17 @@ async def serve(arguments: argparse.Namespace) -> None:
         port=arguments.port,
     )
     async with server:
-        print(server.url, flush=True)  # noqa: T201 - whoever started it waits for this line
+        print(server.url, flush=True)  # noqa: T201 - the parent process waits for this line
         await asyncio.Event().wait()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="An OpenAI-compatible server that says always the same.")
+    parser = argparse.ArgumentParser(description="An OpenAI-compatible server that always gives the same answer.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--latency", type=float, default=0.0, help="seconds a call takes")
-    parser.add_argument("--failing", type=float, default=0.0, help="the share of calls that go wrong")
+    parser.add_argument("--failing", type=float, default=0.0, help="the share of calls that fail")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--text", default="ok", help="what the model says")
+    parser.add_argument("--text", default="ok", help="the model's answer")
     asyncio.run(serve(parser.parse_args()))
 
 

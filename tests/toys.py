@@ -6,6 +6,8 @@ Scenarios   NumberGame            two agents in turn; a number is its writer's r
             RockPaperScissors     two agents at once, one round, zero-sum
             Village               agents join and leave in the middle of an episode
             Chat                  two agents hear what the other one says
+            one_agent             an env with one agent, made of parts
+            full_state            all that an env holds, to be compared
 Policies    always                the same text every time
             Delayed               answers after some seconds
             Failing               raises, or returns what is no Response
@@ -17,6 +19,7 @@ Models      ScriptedLLM           answers from a script, and records what it was
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -98,9 +101,9 @@ class RockPaperScissors(MultiAgentEnv):
         return "Rock, paper or scissors?"
 
     def _process_actions(self, actions: dict[str, str]) -> None:
-        illegal = {agent: text not in self.hands for agent, text in actions.items()}
-        if any(illegal.values()):
-            self.infos = {agent: {"illegal": illegal[agent]} for agent in actions}
+        illegal = {agent: text for agent, text in actions.items() if text not in self.hands}
+        if illegal:
+            self.infos = {agent: {"illegal": f"{text!r} is no hand"} for agent, text in illegal.items()}
         else:
             a, b = (self.hands.index(actions[agent]) for agent in self.possible_agents)
             self.rewards = {"a": float((a - b + 1) % 3 - 1), "b": float((b - a + 1) % 3 - 1)}
@@ -161,6 +164,34 @@ class Chat(MultiAgentEnv):
         self.rewards = dict.fromkeys(actions, 1.0)
         if self.steps == 6:
             self.terminations = dict.fromkeys(self.agents, True)
+
+
+def one_agent(**parts: Any) -> MultiAgentEnv:
+    """An env with one agent `a` that does nothing; `parts` replace its methods and attributes."""
+    defaults = {
+        "possible_agents": ("a",),
+        "selector": SequentialSelector(),
+        "observe": lambda self, agent: "Well?",
+        "_process_actions": lambda self, actions: None,
+    }
+    env: MultiAgentEnv = type("Tiny", (MultiAgentEnv,), defaults | parts)()
+    return env
+
+
+def full_state(value: Any, around: tuple[int, ...] = ()) -> Any:
+    """Everything an env holds, down to its parts' parts, in a form that can be compared."""
+    if id(value) in around:
+        return "itself"
+    around = (*around, id(value))
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, Mapping):
+        return [(key, full_state(part, around)) for key, part in value.items()]
+    if isinstance(value, list | tuple | set):
+        return [type(value).__name__, *(full_state(part, around) for part in value)]
+    if hasattr(value, "__dict__") and not callable(value):
+        return [type(value).__name__, full_state(vars(value), around)]
+    return value
 
 
 # Policies

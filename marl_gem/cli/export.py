@@ -27,10 +27,12 @@ def export(
     format: Annotated[
         Format, typer.Option(help="chat: a row of messages and tokens for each agent. inspect: a log of inspect_ai.")
     ] = Format.chat,
-    agent: Annotated[str, typer.Option(help="This agent alone.")] = "",
-    won: Annotated[bool, typer.Option("--won", help="Only agents that won.")] = False,
+    agent: Annotated[str, typer.Option(help="Only this agent.")] = "",
+    success: Annotated[
+        bool, typer.Option("--success", "--won", help="Only agents that succeeded: won a contest, or solved a task.")
+    ] = False,
     run: Annotated[str | None, typer.Option(help="Which run, if there are several.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Write a run's finished episodes for other programs: to train on, or to look at with inspect."""
     library = RunLibrary(path)
@@ -39,20 +41,20 @@ def export(
         raise MarlGemError(f"there are several runs; choose one with --run: {', '.join(names)}")
     source = library.open(run if run is not None else names[0])
     if agent and agent not in (
-        agents := {name for one in source.entries() if one.summary for name in one.summary.returns}
+        agents := {name for entry in source.entries() if entry.summary for name in entry.summary.returns}
     ):
         raise MarlGemError(f"there is no agent {agent!r} in {source.name}; its agents are {', '.join(sorted(agents))}")
     if format is Format.chat:
         from marl_gem.export.chat import write_chat
 
-        written = write_chat(source, to, agent=agent, won=won, force=force)
-        told = f"{written.rows} rows of {written.episodes} episodes"
+        written = write_chat(source, to, agent=agent, success=success, force=force)
+        summary = f"{written.rows} rows of {written.episodes} episodes"
         if written.errors:
-            err.print(f"[yellow]{written.errors} episodes were left out: an error broke them off[/]")
+            err.print(f"[yellow]{written.errors} episodes were left out: they ended with an error[/]")
     else:
         from marl_gem.export.inspect_log import write_inspect
 
-        told = f"{write_inspect(source, to, agent=agent, won=won, force=force)} samples"
+        summary = f"{write_inspect(source, to, agent=agent, success=success, force=force)} samples"
     if broken := sum(1 for entry in source.entries() if not entry.summary):
         err.print(f"[yellow]{broken} lines were left out: they are no episodes[/]")
-    out.print(f"{escape(str(to))}: {told}", soft_wrap=True)
+    out.print(f"{escape(str(to))}: {summary}", soft_wrap=True)

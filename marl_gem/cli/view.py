@@ -19,23 +19,21 @@ from marl_gem.runs.reader import RunReader
 from marl_gem.viewer.query import FILTERS, LINES, SORTS, Query, select
 
 LISTED = 50
-"""How many episodes a terminal is shown at once."""
+"""So many episodes are listed in a terminal by default."""
 
 
 def view(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, a folder of runs, or a JSONL file.")],
     text: Annotated[bool, typer.Option("--text", help="Show it here, in the terminal.")] = False,
-    episode: Annotated[str | None, typer.Option(help="Show this one: the number of its line, or its id.")] = None,
-    agent: Annotated[
-        str | None, typer.Option(help="As this agent saw it; in a list, episodes with this agent.")
-    ] = None,
+    episode: Annotated[str | None, typer.Option(help="Show this episode: the number of its line, or its id.")] = None,
+    agent: Annotated[str | None, typer.Option(help="This agent's view; in a list, episodes with this agent.")] = None,
     model: Annotated[str | None, typer.Option(help="Only episodes with this model.")] = None,
     filters: Annotated[
         list[str] | None, typer.Option("--filter", help=f"Only {', '.join([*FILTERS, *LINES])}. May be repeated.")
     ] = None,
-    search: Annotated[str, typer.Option(help="Only episodes in which this was seen, said or thought.")] = "",
+    search: Annotated[str, typer.Option(help="Only episodes with this text in an observation or a response.")] = "",
     sort: Annotated[str, typer.Option(help=f"Order by {', '.join(SORTS)}, the greatest first.")] = "",
-    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     count: Annotated[
         int | None,
         typer.Option("-n", min=0, help=f"List so many; by default {LISTED} in a terminal, else all. 0: all."),
@@ -46,7 +44,7 @@ def view(
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Look at what happened: a page in the browser or, with --text, lists and transcripts in the terminal."""
+    """Look at runs and episodes: on a page in the browser or, with --text, in the terminal."""
     library = RunLibrary(path)
     chosen = _choose(library, run)
     query = Query(frozenset(filters or ()), agent or "", model or "", search, sort, reverse)
@@ -92,13 +90,13 @@ def _serve(library: RunLibrary, address: str, port: int | None, browser: bool) -
 
 
 def _read_ahead(run: RunReader) -> None:
-    """Read the run while the browser starts; what is wrong with it is told when it is asked for."""
+    """Read the run while the browser starts; errors are shown when the page asks for the run."""
     with contextlib.suppress(MarlGemError):
         run.entries()
 
 
 def _choose(library: RunLibrary, name: str | None) -> RunReader | None:
-    """The run to look at: the one that is named, or the only one there is."""
+    """The run with this name, or the only run there is."""
     names = list(library.runs())
     if name is not None:
         return library.open(name)
@@ -106,12 +104,12 @@ def _choose(library: RunLibrary, name: str | None) -> RunReader | None:
 
 
 def _address(run: RunReader | None, query: Query, episode: str | None, agent: str | None) -> str:
-    """What stands after the # of the page's address."""
+    """The part of the page's address after the #."""
     if run is None:
         return ""
-    given = {"seat": query.seat, "model": query.model, "text": query.text, "sort": query.sort}
-    asked = [("run", run.name), *((name, value) for name, value in given.items() if value)]
-    asked += [("filter", name) for name in sorted(query.filters)] + ([("reverse", "1")] if query.reverse else [])
+    values = {"seat": query.seat, "model": query.model, "text": query.text, "sort": query.sort}
+    parameters = [("run", run.name), *((name, value) for name, value in values.items() if value)]
+    parameters += [("filter", name) for name in sorted(query.filters)] + ([("reverse", "1")] if query.reverse else [])
     if episode is None:
-        return f"#/run?{urlencode(asked)}" if len(asked) > 1 else ""
-    return f"#/episode?{urlencode([*asked, ('key', run.find(episode).key), ('agent', agent or '')])}"
+        return f"#/run?{urlencode(parameters)}" if len(parameters) > 1 else ""
+    return f"#/episode?{urlencode([*parameters, ('key', run.find(episode).key), ('agent', agent or '')])}"

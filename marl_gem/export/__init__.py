@@ -1,6 +1,6 @@
-"""Episodes for other programs: chat rows for trainers of language models, and logs for inspect.
+"""Episodes for other programs.
 
-chat        JSONL, a row for each agent and episode: messages, and tokens with a loss mask
-inspect_log inspect_ai's .eval file
-whole       files that are written whole or not at all
+chat         rows of messages and tokens, for trainers of language models
+inspect_log  logs of inspect_ai
+target       the file to write: what may be replaced, and that it appears when it is complete
 """

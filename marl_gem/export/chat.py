@@ -1,28 +1,28 @@
-"""Episodes as chat rows, one JSON object a line, as trainers of language models read them.
+"""Episodes as chat rows, one JSON object a line, for trainers of language models.
 
 A row is what one agent read and wrote in one episode:
 
-    episode, line, scenario, seed, repeat   which episode; the line is that of episodes.jsonl, the seed is text
-    agent, model, ending, outcome           who, and how it ended: outcome is "won", "drew" or "lost"
+    episode, line, scenario, seed, repeat   the episode; `line` is its line in episodes.jsonl, the seed is text
+    agent, model, ending                    the agent, its model, and how the episode ended
+    outcome                                 "win", "draw" or "loss" of a contest, "success" or "failure" of a task
     return                                  the sum of the agent's rewards
-    turns, rewards                          the turns of the episode that this row holds, from 1, and their rewards
+    turns, rewards                          the turns of the episode in this row, from 1, and their rewards
     messages                                role, content, reasoning_content, name, train
     tools                                   the agent's tools, as a JSON text: a list of
                                             {"type": "function", "function": {name, description, parameters}}
-    images                                  what <image> stands for in the contents, in order
-    input_ids, loss_mask, logprobs          the same length: tokens, 1 for those that the agent sampled in this
-                                            row, and the log-probability these had (0 for all others)
+    images                                  the URLs that <image> stands for in the contents, in order
+    input_ids, loss_mask, logprobs          of equal length: tokens, 1 for tokens that the agent sampled in this row,
+                                            and the log-probabilities of these (0 for all others)
 
-Turns whose prompts extend one another share a row, so that a token that was sampled once is trained once; where
-the prompt was cut or changed a new row begins. `train` marks the answers that are this row's, in the same way.
-The messages begin with what the env told the agent before its first turn: its role's instructions, as the system
-message. They tell the whole conversation, whatever view of it the model had; the tokens are what it read. Records of
-older versions hold no roles; their rows have neither system message nor tools.
+Turns whose prompts extend one another share a row, so that every sampled token is trained once; where the prompt was
+cut or changed, a new row begins. `train` marks the row's responses in the same way. The messages begin with the
+instructions of the agent's role, as the system message. They are the complete conversation, whatever view of it the
+model had; the tokens are what it read. Records of older versions have no roles, so their rows have neither system
+message nor tools.
 
-Every row has all columns, with values of one type. Where nothing is known a list is empty; the first rows are
-chosen so that they show each list filled if any row does, because `datasets` takes the types from them. Tools are
-text because Arrow would fill every schema up with the keys of all others; TRL reads this form:
-https://github.com/huggingface/trl/pull/5118
+Every row has all columns, with values of one type. Unknown lists are empty; the first rows are chosen so that they
+show each list filled if any row does, because `datasets` infers the types from them. Tools are text because Arrow
+would add the keys of all schemas to each schema; TRL reads this form: https://github.com/huggingface/trl/pull/5118
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from marl_gem import views
-from marl_gem.export.whole import whole
+from marl_gem.export.target import export_target
 from marl_gem.llm.wire import function_schema
+from marl_gem.runs.outcomes import Outcome
 from marl_gem.runs.reader import RunReader
 from marl_gem.types import Episode, Observation, Role, Turn
 
@@ -51,52 +52,56 @@ IMAGE = "<image>"
 
 @dataclass
 class Written:
-    """How many rows were written, of how many episodes, and how many episodes were left out for an error."""
+    """How many rows were written, from how many episodes, and how many episodes with an error were left out."""
 
     rows: int = 0
     episodes: int = 0
     errors: int = 0
 
 
-def write_chat(run: RunReader, path: Path, *, agent: str = "", won: bool = False, force: bool = False) -> Written:
-    """Write a run's finished episodes as chat rows. Those that an error broke off are left out.
+def write_chat(run: RunReader, path: Path, *, agent: str = "", success: bool = False, force: bool = False) -> Written:
+    """Write a run's finished episodes as chat rows. Episodes that ended with an error are left out.
 
     Args:
-        run: whose episodes.
+        run: the run.
         path: the JSONL file; it appears when it is complete.
-        agent: write this agent's rows alone.
-        won: write the rows of agents that won alone.
-        force: replace the file if it is there.
+        agent: write only this agent's rows.
+        success: write only the rows of agents that succeeded: they won a contest, or solved a task.
+        force: replace the file if it exists.
 
     Raises:
         RecordError: the run cannot be read, or the file not written.
     """
     written = Written()
     filled: set[str] = set()
-    run.entries()  # tells how each agent fared
+    run.entries()  # fills in the outcomes
     with (
-        whole(path, force=force, keep=run.paths) as draft,
+        export_target(path, force=force, keep=run.paths) as draft,
         draft.open("w", encoding="ascii") as head,
         TemporaryFile("w+", encoding="ascii", dir=draft.parent) as body,
     ):
         for entry, episode in run.episodes():
             outcomes = entry.summary.outcomes if entry.summary else {}
-            own = [row for row in rows(episode, outcomes) if agent in ("", row["agent"])]
-            own = [row | {"line": entry.key} for row in own if not won or row["outcome"] == "won"]
-            for row in own:
+            chosen = {
+                name
+                for name in episode.returns
+                if agent in ("", name) and (not success or (name in outcomes and outcomes[name].success))
+            }
+            kept = [row | {"line": entry.key} for row in rows(episode, outcomes) if row["agent"] in chosen]
+            for row in kept:
                 fresh = {name for name in LISTS if row[name]} - filled
                 filled |= fresh
                 (head if fresh else body).write(json.dumps(row) + "\n")
-            written.rows += len(own)
-            written.episodes += bool(own)
+            written.rows += len(kept)
+            written.episodes += bool(kept)
             written.errors += episode.error is not None
         body.seek(0)
         shutil.copyfileobj(body, head)
     return written
 
 
-def rows(episode: Episode, outcomes: Mapping[str, str] | None = None) -> Iterator[Row]:
-    """The rows of an episode, agent after agent; none of one that an error broke off."""
+def rows(episode: Episode, outcomes: Mapping[str, Outcome] | None = None) -> Iterator[Row]:
+    """The rows of an episode, agent after agent; none if it ended with an error. `line` is left empty."""
     if episode.error:
         return
     for agent in dict.fromkeys(turn.agent for turn in episode.turns):
@@ -114,7 +119,7 @@ def rows(episode: Episode, outcomes: Mapping[str, str] | None = None) -> Iterato
                     "agent": agent,
                     "model": episode.models.get(agent, ""),
                     "ending": episode.ending,
-                    "outcome": (outcomes or {}).get(agent, ""),
+                    "outcome": outcomes[agent].label if outcomes and agent in outcomes else "",
                     "return": float(episode.returns.get(agent, 0.0)),
                     "turns": sequence.turns,
                     "rewards": [float(turn.reward) for number, turn in turns if number in sequence.turns],
@@ -130,7 +135,7 @@ def rows(episode: Episode, outcomes: Mapping[str, str] | None = None) -> Iterato
 
 @dataclass
 class _Sequence:
-    """Tokens that were read and sampled one after the other, and the turns they are of."""
+    """Tokens of consecutive prompts and responses of one agent, and the turns that they belong to."""
 
     turns: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
@@ -140,7 +145,7 @@ class _Sequence:
 
 
 def _sequences(turns: Sequence[tuple[int, Turn]]) -> list[_Sequence]:
-    """As few as there can be; turns without tokens share one as long as none with tokens comes between."""
+    """The fewest sequences; turns without tokens share one until a turn with tokens comes."""
     found: list[_Sequence] = []
     for number, turn in turns:
         response = turn.response
@@ -160,7 +165,7 @@ def _sequences(turns: Sequence[tuple[int, Turn]]) -> list[_Sequence]:
 
 
 def _messages(role: Role, turns: Sequence[tuple[int, Turn]], sequence: _Sequence) -> tuple[list[Row], list[str]]:
-    """The conversation up to the sequence's end, as the chat view tells it, and the pictures in it."""
+    """The conversation up to the sequence's end, as the chat view writes it, and the URLs of its images."""
     seen = [(number, turn) for number, turn in turns if number <= sequence.turns[-1]]
     answers = iter(seen)
     messages: list[Row] = []
@@ -182,20 +187,20 @@ def _message(role: str, content: str, reasoning: str = "", name: str = "", train
 
 
 def _text(content: Observation) -> tuple[str, list[str]]:
-    """A content as text, and the pictures in it."""
+    """A content as text, and the URLs of its images."""
     if isinstance(content, str):
         return content, []
-    told, images = [], []
+    texts, images = [], []
     for part in content:
         match part:
             case {"type": "image", "url": str(url)}:
-                told.append(IMAGE)
+                texts.append(IMAGE)
                 images.append(url)
             case {"text": str(text)}:
-                told.append(text)
+                texts.append(text)
             case _:
-                told.append(json.dumps(part))
-    return "\n".join(told), images
+                texts.append(json.dumps(part))
+    return "\n".join(texts), images
 
 
 def _clean(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Episodes as a log of inspect_ai: a sample for each agent and episode, with its own conversation."""
+"""Episodes as a log of inspect_ai: one sample, with its own conversation, for each agent and episode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import marl_gem
 from marl_gem.errors import MissingPackage
-from marl_gem.export.whole import whole
+from marl_gem.export.target import export_target
 from marl_gem.runs.index import Entry
 from marl_gem.runs.parts import Part, observation_parts, response_parts
 from marl_gem.runs.reader import RunReader
@@ -20,21 +20,25 @@ if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample
     from inspect_ai.model import ChatMessage, ContentImage, ContentText
 
-VALUES = {"won": 1.0, "drew": 0.5, "lost": 0.0}
+VALUES = {"win": 1.0, "draw": 0.5, "loss": 0.0, "success": 1.0, "failure": 0.0}
+"""The score of each outcome."""
 
 
-def write_inspect(run: RunReader, path: Path, *, agent: str = "", won: bool = False, force: bool = False) -> int:
-    """Write a run's finished episodes as an .eval file; returns how many samples it holds.
+def write_inspect(run: RunReader, path: Path, *, agent: str = "", success: bool = False, force: bool = False) -> int:
+    """Write a run's finished episodes as an .eval file.
 
-    The samples' scores are "return", the sum of the agent's rewards, and "outcome": 1 if it won, 1/2 if it
-    drew. All samples are in memory at once.
+    The samples' scores are "return", the sum of the agent's rewards, and "outcome": 1 for a win or a solved task, 1/2
+    for a draw, otherwise 0. All samples are in memory at once.
 
     Args:
-        run: whose episodes.
+        run: the run.
         path: the file; it appears when it is complete.
-        agent: write this agent's samples alone.
-        won: write the samples of agents that won alone.
-        force: replace the file if it is there.
+        agent: write only this agent's samples.
+        success: write only the samples of agents that succeeded: they won a contest, or solved a task.
+        force: replace the file if it exists.
+
+    Returns:
+        the number of samples.
 
     Raises:
         MissingPackage: inspect_ai is not installed.
@@ -44,13 +48,13 @@ def write_inspect(run: RunReader, path: Path, *, agent: str = "", won: bool = Fa
         from inspect_ai.log import write_eval_log
     except ImportError as error:
         raise MissingPackage(error.name or "inspect_ai", "inspect", "writing a log of inspect") from error
-    with whole(path, force=force, keep=run.paths) as draft:
-        log = inspect_log(run, agent=agent, won=won)
+    with export_target(path, force=force, keep=run.paths) as draft:
+        log = inspect_log(run, agent=agent, success=success)
         write_eval_log(log, draft, format="eval")
     return len(log.samples or [])
 
 
-def inspect_log(run: RunReader, *, agent: str = "", won: bool = False) -> EvalLog:
+def inspect_log(run: RunReader, *, agent: str = "", success: bool = False) -> EvalLog:
     """The log itself, as `write_inspect` writes it."""
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec
 
@@ -61,7 +65,7 @@ def inspect_log(run: RunReader, *, agent: str = "", won: bool = False) -> EvalLo
         scenarios[episode.scenario] = None
         models |= dict.fromkeys(episode.models.values())
         epochs = max(epochs, episode.repeat + 1)
-        for sample in _samples(entry, episode, agent, won):
+        for sample in _samples(entry, episode, agent, success):
             if (sample.id, sample.epoch) in samples:  # a training run evaluates the same games more than once
                 sample.id = f"{sample.id}:line {entry.key}"
             samples[str(sample.id), sample.epoch] = sample
@@ -93,15 +97,15 @@ def _mean(samples: Sequence[EvalSample], name: str) -> Any:
     return EvalScore(name=name, scorer=name, scored_samples=len(values), metrics={"mean": mean})
 
 
-def _samples(entry: Entry, episode: Episode, agent: str, won: bool) -> Iterator[EvalSample]:
+def _samples(entry: Entry, episode: Episode, agent: str, success: bool) -> Iterator[EvalSample]:
     from inspect_ai.log import EvalError, EvalSample
     from inspect_ai.model import ModelOutput, ModelUsage
     from inspect_ai.scorer import Score
 
     outcomes = entry.summary.outcomes if entry.summary else {}
     for name in dict.fromkeys(turn.agent for turn in episode.turns):
-        outcome = outcomes.get(name, "")
-        if agent not in ("", name) or (won and outcome != "won"):
+        outcome = outcomes.get(name)
+        if agent not in ("", name) or (success and not (outcome and outcome.success)):
             continue
         turns = episode.turns_of(name)
         model, conversation = _clean(episode.models.get(name, "none")), list(_conversation(turns))
@@ -110,7 +114,7 @@ def _samples(entry: Entry, episode: Episode, agent: str, won: bool) -> Iterator[
         )
         scores = {"return": Score(value=episode.returns.get(name, 0.0))}
         if outcome:
-            scores["outcome"] = Score(value=VALUES[outcome], explanation=outcome)
+            scores["outcome"] = Score(value=VALUES[outcome.label], explanation=outcome.reason or outcome.label)
         error = f"{episode.error.type}: {episode.error.message}" if episode.error else ""
         yield EvalSample(
             id=_clean(f"{episode.id}:{name}"),
@@ -134,42 +138,42 @@ def _samples(entry: Entry, episode: Episode, agent: str, won: bool) -> Iterator[
 
 
 def _system(episode: Episode, agent: str) -> list[ChatMessage]:
-    """What the agent was told before its first turn, if that is known."""
+    """The instructions of the agent's role, if they are recorded."""
     from inspect_ai.model import ChatMessageSystem
 
-    told = episode.roles.get(agent, Role()).instructions
-    return [ChatMessageSystem(content=_clean(told))] if told else []
+    instructions = episode.roles.get(agent, Role()).instructions
+    return [ChatMessageSystem(content=_clean(instructions))] if instructions else []
 
 
 def _conversation(turns: Sequence[Turn]) -> Iterator[ChatMessage]:
-    """What one agent saw and answered; a call's answer is joined to it by an id, in order."""
+    """An agent's observations and responses. Results of tools are joined to their calls by ids, in order."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ChatMessageUser, ContentReasoning, ContentText
     from inspect_ai.tool import ToolCall
 
     calls: list[ToolCall] = []
     for number, turn in enumerate(turns):
         seen = observation_parts(turn.observation)
-        for place, part in enumerate(part for part in seen if part.kind == "result"):
-            call = calls[place] if place < len(calls) else None
+        for index, part in enumerate(part for part in seen if part.kind == "result"):
+            call = calls[index] if index < len(calls) else None
             yield ChatMessageTool(
                 content=_clean(part.text), function=_clean(part.name), tool_call_id=call.id if call else None
             )
         rest = [part for part in seen if part.kind != "result"]
         if rest or not seen:
             yield ChatMessageUser(content=[_content(part) for part in rest])
-        did = response_parts(turn.response)
+        parts = response_parts(turn.response)
         calls = [
-            ToolCall(f"call-{number}-{place}", _clean(part.name), json.loads(_clean(part.text)))
-            for place, part in enumerate(part for part in did if part.kind == "call")
+            ToolCall(f"call-{number}-{index}", _clean(part.name), json.loads(_clean(part.text)))
+            for index, part in enumerate(part for part in parts if part.kind == "call")
         ]
-        said: list[Any] = [
+        content: list[Any] = [
             ContentReasoning(reasoning=_clean(part.text))
             if part.kind == "reasoning"
             else ContentText(text=_clean(part.text))
-            for part in did
+            for part in parts
             if part.kind != "call"
         ]
-        yield ChatMessageAssistant(content=said, tool_calls=calls or None)
+        yield ChatMessageAssistant(content=content, tool_calls=calls or None)
 
 
 def _content(part: Part) -> ContentText | ContentImage:
@@ -181,5 +185,5 @@ def _content(part: Part) -> ContentText | ContentImage:
 
 
 def _clean(text: str) -> str:
-    """The same without lone surrogates, which UTF-8 has no form for."""
+    """The same without lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -13,8 +13,8 @@ from marl_gem.types import Message, Response, ToolSpec
 class Sampling(msgspec.Struct, frozen=True):
     """How an answer is sampled."""
 
-    # The greatest number of tokens of an answer, reasoning included; at least 1.
-    max_tokens: int = 64
+    # The greatest number of tokens of an answer, reasoning included; at least 1. None leaves it to the back end.
+    max_tokens: int | None = 64
     # Divides the logits; 0 takes the most likely token.
     temperature: float = 1.0
     # Tokens are drawn from the most likely ones that together have this probability; above 0, at most 1.

@@ -14,8 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from marl_gem.errors import ContextTooLong, LLMError, MissingPackage
 from marl_gem.llm import Sampling
 from marl_gem.llm.wire import split_reasoning
@@ -81,8 +79,8 @@ class TransformersLLM:
                 "use a view that shows less history, or a model with a longer context"
             )
         loop = asyncio.get_running_loop()
-        sampling = msgspec.structs.replace(sampling, max_tokens=min(sampling.max_tokens, available))
-        request = _Request(prompt, sampling, seed, loop.create_future())
+        limit = available if sampling.max_tokens is None else min(sampling.max_tokens, available)
+        request = _Request(prompt, sampling, limit, seed, loop.create_future())
         self._waiting.append(request)
         if len(self._waiting) == 1:
             loop.call_soon(self._answer_when_idle, 0)
@@ -151,7 +149,7 @@ class TransformersLLM:
             attention_mask=mask,
             position_ids=(mask.cumsum(1) - 1).clamp(min=0),
             logits_to_keep=1,
-            use_cache=any(request.sampling.max_tokens > 1 for request in batch),
+            use_cache=any(request.limit > 1 for request in batch),
         )
         rows = torch.tensor([row_of[request.prompt] for request in batch], device=ids.device)
         logits, mask = output.logits[rows, -1], mask[rows]
@@ -170,7 +168,7 @@ class TransformersLLM:
                 row
                 for row, i in enumerate(live)
                 if drafts[i].tokens[-1] != self._end
-                and len(drafts[i].tokens) < batch[i].sampling.max_tokens
+                and len(drafts[i].tokens) < batch[i].limit
                 and not (batch[i].sampling.stop and self._stopped(drafts[i], batch[i].sampling.stop))
             ]
             if not unfinished:
@@ -246,6 +244,7 @@ class TransformersLLM:
 class _Request(NamedTuple):
     prompt: tuple[int, ...]
     sampling: Sampling
+    limit: int  # the greatest number of tokens of the answer
     seed: int
     answer: asyncio.Future[Response]
 

@@ -54,7 +54,7 @@ def write_request(
     body: dict[str, Any] = {
         "model": model,
         "messages": write_messages(messages, native=bool(tools)),
-        limit: sampling.max_tokens,
+        **({} if sampling.max_tokens is None else {limit: sampling.max_tokens}),
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "seed": seed & 0x7FFF_FFFF,  # llama.cpp takes 32 bits, and the greatest number means a random seed

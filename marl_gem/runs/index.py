@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO
 
 import msgspec
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.outcomes import Outcome
 from marl_gem.types import Ending, Episode, EpisodeError, from_json, read_json
-
-Outcome: TypeAlias = Literal["won", "drew", "lost"]
 
 
 class Summary(msgspec.Struct, gc=False):
     """An episode in a few fields.
 
-    `returns` and `models` hold a value for each agent, `successes` one for each agent whose final info has `success`;
-    `illegal` names the agents that made an illegal move. `tokens` counts what all models read and wrote; `cost` is in
-    US dollars, without responses from a cache, and None if the price of any other is unknown; `seconds` is the time
-    that the episode took. `outcomes` is filled in by `RunReader`, which knows the whole run.
+    `returns` and `models` hold a value for each agent. `illegal` counts the illegal moves of the agents that made any.
+    `final_infos` holds what decides the outcome: `success`, `failure` and `illegal`, of the agents that have them.
+    `tokens` counts what all models read and wrote; `cost` is in US dollars, without responses from a cache, and None if
+    the price of any other is unknown; `seconds` is the time that the episode took. `outcomes` is filled in by
+    `RunReader`, because older records do not say whether they are contests, and all episodes of a run together do.
     """
 
     id: str
@@ -37,8 +38,9 @@ class Summary(msgspec.Struct, gc=False):
     turns: int
     returns: dict[str, float]
     models: dict[str, str]
-    successes: dict[str, bool]
-    illegal: tuple[str, ...]
+    illegal: dict[str, int]
+    final_infos: dict[str, dict[str, Any]]
+    zero_sum: bool | None
     ending: Ending
     error: EpisodeError | None
     limit: str
@@ -154,6 +156,40 @@ class _Position(msgspec.Struct, frozen=True):
         return file.read(len(self.last_bytes)) == self.last_bytes
 
 
+def read_episodes(path: Path) -> Iterator[tuple[int, Episode]]:
+    """Every episode of a JSONL file, with the offset of its line in bytes. A last line without a newline is left out.
+
+    Raises:
+        RecordError: the file cannot be read, or a line is no episode; the message gives its number.
+    """
+    offset = 0
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.endswith(b"\n"):
+                    try:
+                        yield offset, parse(line)
+                    except RecordError as error:
+                        raise RecordError(f"{path}, line {number}: {error}") from error
+                offset += len(line)
+    except OSError as error:
+        raise RecordError(f"cannot read a recorded run from {path}: {error.strerror or error}") from error
+
+
+def read_episode_at(path: Path, offset: int) -> Episode:
+    """The episode whose line begins at an offset in bytes.
+
+    Raises:
+        RecordError: the file cannot be read, or there is no episode.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return parse(file.readline())
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def parse(line: bytes) -> Episode:
     """The episode in a line.
 
@@ -173,28 +209,6 @@ def without_surrogates(line: bytes) -> bytes:
         ValueError: it is not JSON.
     """
     return json.dumps(read_json(line.decode("utf-8")), ensure_ascii=False).encode("utf-8", "replace")
-
-
-def outcomes(episode: Summary, competitive: bool) -> dict[str, Outcome]:
-    """The outcome of each agent; none in an episode that ended with an error.
-
-    As `marl_gem.evaluation` counts success: if the scenario reports `success` for an agent, that counts. Otherwise,
-    in a competitive scenario, the agent with the highest return won, or drew if others have it too; in any other an
-    agent won if its return is above 0.
-    """
-    if episode.error:
-        return {}
-    best = max(episode.returns.values(), default=0.0)
-    is_shared = sum(value == best for value in episode.returns.values()) > 1
-
-    def outcome(agent: str, value: float) -> Outcome:
-        if agent in episode.successes:
-            return "won" if episode.successes[agent] else "lost"
-        if competitive:
-            return "lost" if value < best else "drew" if is_shared else "won"
-        return "won" if value > 0 else "lost"
-
-    return {agent: outcome(agent, value) for agent, value in episode.returns.items()}
 
 
 # The few fields that a summary needs: the decoder skips all others, which makes it ten times as fast.
@@ -225,7 +239,9 @@ class _Turn(msgspec.Struct, gc=False):
 
 
 class _FinalInfo(msgspec.Struct, gc=False):
-    success: Any = None
+    success: Any = msgspec.UNSET
+    failure: Any = msgspec.UNSET
+    illegal: Any = msgspec.UNSET
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -241,6 +257,7 @@ class _Line(msgspec.Struct, gc=False):
     limit: str = ""
     repeat: int = 0
     final_infos: dict[str, _FinalInfo] = {}
+    zero_sum: bool | None = None
     seconds: float = 0.0
 
 
@@ -272,8 +289,9 @@ def _summary(line: bytes) -> Summary:
         turns=len(episode.turns),
         returns=episode.returns,
         models=episode.models,
-        successes={name: info.success for name, info in episode.final_infos.items() if isinstance(info.success, bool)},
-        illegal=tuple({turn.agent: None for turn in episode.turns if turn.info.illegal is not msgspec.UNSET}),
+        illegal=dict(Counter(turn.agent for turn in episode.turns if turn.info.illegal is not msgspec.UNSET)),
+        final_infos={name: kept for name, info in episode.final_infos.items() if (kept := _plain(info))},
+        zero_sum=episode.zero_sum,
         ending=episode.ending,
         error=episode.error,
         limit=episode.limit,
@@ -281,6 +299,10 @@ def _summary(line: bytes) -> Summary:
         cost=cost,
         seconds=episode.seconds,
     )
+
+
+def _plain(info: _FinalInfo) -> dict[str, Any]:
+    return msgspec.to_builtins(info)  # type: ignore[no-any-return]  # a struct gives a dict
 
 
 def _sum(costs: Sequence[float | None]) -> float | None:

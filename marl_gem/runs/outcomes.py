@@ -39,6 +39,11 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     # How many of the agent's turns the scenario called illegal.
     illegal: int = 0
 
+    @property
+    def label(self) -> str:
+        """One word: "win", "draw" or "loss" of a contest, "success" or "failure" of a task."""
+        return self.result or ("success" if self.success else "failure")
+
 
 def outcomes(episode: Episode, contest: bool | None = None) -> dict[str, Outcome]:
     """What an episode came to, by agent.

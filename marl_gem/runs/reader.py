@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from marl_gem.errors import RecordError
 from marl_gem.runs.folder import CONFIG, EPISODES, ERRORS, METRICS, REPORT
-from marl_gem.runs.index import Entry, EpisodeIndex, Summary, outcomes, parse
+from marl_gem.runs.index import Entry, EpisodeIndex, Summary, parse
 from marl_gem.runs.journal import read_rows
+from marl_gem.runs.outcomes import judge, looks_like_contest
 from marl_gem.types import Episode
 
 
@@ -51,10 +52,7 @@ class RunReader:
             file.refresh()
         entries = [entry for file in self.files for entry in file.entries]
         if self._outcomes_of != self.stamp:
-            episodes = [entry.summary for entry in entries if entry.summary]
-            competitive = self._is_competitive(episodes)
-            for episode in episodes:
-                episode.outcomes = outcomes(episode, competitive)
+            self._judge([entry.summary for entry in entries if entry.summary])
             self._outcomes_of = self.stamp
         return entries
 
@@ -138,12 +136,28 @@ class RunReader:
         """The files that belong to the run, which no export may replace."""
         return [*(file.path for file in self.files), *(self.folder / name for name in (CONFIG, REPORT, METRICS))]
 
-    def _is_competitive(self, episodes: list[Summary]) -> bool:
-        """Whether what one agent wins the others lose: as the report says or, without one, judged by the returns."""
-        if measure := self.report.get("measure"):
-            return bool(measure == "win rate")
-        all_returns = [episode.returns.values() for episode in episodes if not episode.error]
-        return all(len(returns) > 1 and abs(sum(returns)) < 1e-9 for returns in all_returns)
+    def _judge(self, episodes: Sequence[Summary]) -> None:
+        """Fill in the outcomes. An episode that does not say whether it is a contest is judged with its scenario's."""
+        undeclared: dict[str, list[Summary]] = {}
+        for episode in episodes:
+            if episode.zero_sum is None and not episode.error:
+                undeclared.setdefault(episode.scenario, []).append(episode)
+        measure = self.report.get("measure")  # of an evaluation
+        contests = {
+            scenario: measure == "win rate" if measure else looks_like_contest([episode.returns for episode in group])
+            for scenario, group in undeclared.items()
+        }
+        for episode in episodes:
+            if episode.error:
+                continue
+            episode.outcomes = judge(
+                episode.returns,
+                episode.final_infos,
+                contest=contests[episode.scenario] if episode.zero_sum is None else episode.zero_sum,
+                illegal=episode.illegal,
+                limit=episode.limit,
+                ending=episode.ending,
+            )
 
     def _json(self, name: str) -> dict[str, Any]:
         try:

@@ -1,4 +1,4 @@
-"""What the page asks for, as plain data. Every question names what it wants; the answers change nothing."""
+"""The page's questions and their answers, as plain data. No question changes anything."""
 
 from __future__ import annotations
 
@@ -21,30 +21,32 @@ from marl_gem.viewer.transcript import transcript
 Parameters = Mapping[str, list[str]]
 
 MOST_ROWS = 500
-REMEMBERED = 32
-"""How many lists and overviews are kept, so that scrolling does not search again."""
+"""The most rows in one answer."""
+
+CACHED = 32
+"""So many lists and overviews are kept, so that scrolling does not search again."""
 
 RAW = 2_000
-"""How many characters of a broken line are shown."""
+"""The most characters of a broken line that are shown."""
 
 
 class Api:
-    """Answers questions about the runs of a library. Safe to be asked from many threads.
+    """Answer questions about the runs of a library. Safe to use from many threads.
 
-    Every method but `picture` takes the parameters of a URL and gives what goes to JSON.
+    Every public method takes the parameters of a URL; all but `picture` return plain data.
     """
 
     def __init__(self, library: RunLibrary) -> None:
         self._library = library
-        self._known: dict[Any, Any] = {}
+        self._cache: dict[Any, Any] = {}
         self.questions: dict[str, Callable[[Parameters], Any]] = {
             "runs": self.runs,
             "run": self.run,
             "episodes": self.episodes,
-            "place": self.place,
+            "position": self.position,
             "episode": self.episode,
             "tokens": self.tokens,
-            "twin": self.twin,
+            "counterpart": self.counterpart,
         }
 
     def runs(self, parameters: Parameters) -> dict[str, Any]:
@@ -64,10 +66,10 @@ class Api:
         }
 
     def run(self, parameters: Parameters) -> dict[str, Any]:
-        """One run in numbers, what it was asked to do, and what the table can be filtered and sorted by."""
+        """One run: its numbers, its configuration and report, and the filters and sort keys of its table."""
         run = self._run(parameters)
         entries = run.entries()
-        numbers: dict[str, Any] = self._remember(("run", run.name, run.stamp), lambda: _plain(overview(entries)))
+        numbers: dict[str, Any] = self._cached(("run", run.name, run.stamp), lambda: _plain(overview(entries)))
         return numbers | {
             "name": run.name,
             "path": str(run.path),
@@ -85,18 +87,18 @@ class Api:
         start, count = (max(0, _number(parameters, name, default)) for name, default in (("start", 0), ("count", 100)))
         return {"total": len(found), "rows": [_row(entry) for entry in found[start : start + min(count, MOST_ROWS)]]}
 
-    def place(self, parameters: Parameters) -> dict[str, Any]:
-        """Where an episode stands in the table, from 0 up, and which come before and after it."""
+    def position(self, parameters: Parameters) -> dict[str, Any]:
+        """The index of an episode in the table, from 0, and the keys of its neighbours."""
         found = self._select(self._run(parameters), _query(parameters))
         key = _text(parameters, "key")
-        at = next((place for place, entry in enumerate(found) if entry.key == key), None)
-        if at is None:
-            return {"place": None, "total": len(found), "before": None, "after": None}
-        before, after = (found[near].key if 0 <= near < len(found) else None for near in (at - 1, at + 1))
-        return {"place": at, "total": len(found), "before": before, "after": after}
+        index = next((index for index, entry in enumerate(found) if entry.key == key), None)
+        if index is None:
+            return {"index": None, "total": len(found), "before": None, "after": None}
+        before, after = (found[near].key if 0 <= near < len(found) else None for near in (index - 1, index + 1))
+        return {"index": index, "total": len(found), "before": before, "after": after}
 
     def episode(self, parameters: Parameters) -> dict[str, Any]:
-        """One episode, taken apart; a line that is none comes as it is, up to a length."""
+        """The transcript of one episode; a line that is no episode is answered as text, up to a length."""
         run, entry = self._entry(parameters)
         row = _row(entry) | {"run": run.name, "file": run.file_of(entry).path.name}
         try:
@@ -109,7 +111,7 @@ class Api:
         return row | {"options": pretty(episode.options) if episode.options else "", **_plain(transcript(episode))}
 
     def tokens(self, parameters: Parameters) -> dict[str, Any]:
-        """The tokens of one response, and how likely each was."""
+        """The tokens of one response, and their log-probabilities."""
         run, entry = self._entry(parameters)
         turns, number = run.read(entry).turns, _number(parameters, "turn", 1)
         if not 1 <= number <= len(turns):
@@ -117,27 +119,27 @@ class Api:
         response = turns[number - 1].response
         return {"ids": response.token_ids, "logprobs": response.logprobs, "prompt": response.prompt_ids}
 
-    def twin(self, parameters: Parameters) -> dict[str, Any]:
-        """An episode of the same task to lay beside this one: in another run or, played again, in its own."""
+    def counterpart(self, parameters: Parameters) -> dict[str, Any]:
+        """An episode to compare with this one: of the same task, in another run or as a repeat in the same run."""
         run, entry = self._entry(parameters)
         other = self._library.open(_text(parameters, "other") or run.name)
-        if not (own := entry.summary):
+        if not (episode := entry.summary):
             return {"key": None, "same": False}
         entries = [near for near in other.entries() if other is not run or near.key != entry.key]
         same = [
             near.key
-            for near in sorted(entries, key=lambda near: bool(near.summary and near.summary.repeat != own.repeat))
-            if near.summary and (near.summary.scenario, near.summary.seed) == (own.scenario, own.seed)
+            for near in sorted(entries, key=lambda near: bool(near.summary and near.summary.repeat != episode.repeat))
+            if near.summary and (near.summary.scenario, near.summary.seed) == (episode.scenario, episode.seed)
         ]
         after = [near.key for near in entries if other is run and near.offset > entry.offset]
         key = next(iter([*same, *after, *(near.key for near in entries)]), None)
         return {"key": key, "same": bool(same)}
 
     def picture(self, parameters: Parameters) -> Path:
-        """The file of a picture that lies beside a run's episodes.
+        """The path of a picture in a run's folder.
 
         Raises:
-            RecordError: there is none of this name.
+            RecordError: the run has no picture of this name.
         """
         run, name = self._run(parameters), _text(parameters, "name")
         if name not in run.pictures:
@@ -153,14 +155,14 @@ class Api:
 
     def _select(self, run: RunReader, query: Query) -> list[Entry]:
         run.entries()
-        found: list[Entry] = self._remember((query, run.name, run.stamp), partial(select, run, query))
+        found: list[Entry] = self._cached((query, run.name, run.stamp), partial(select, run, query))
         return found
 
-    def _remember(self, key: Any, find: Callable[[], Any]) -> Any:
-        known = self._known
-        if (found := known.get(key)) is None:
-            found = find()
-            self._known = dict([*known.items(), (key, found)][-REMEMBERED:])  # a new dict: others may be reading
+    def _cached(self, key: Any, compute: Callable[[], Any]) -> Any:
+        cache = self._cache
+        if (found := cache.get(key)) is None:
+            found = compute()
+            self._cache = dict([*cache.items(), (key, found)][-CACHED:])  # a new dict: other threads read the old one
         return found
 
 
@@ -187,10 +189,16 @@ def _number(parameters: Parameters, name: str, default: int) -> int:
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    """An entry for a table. Seeds go as text: JavaScript's numbers hold 53 bits."""
+    """An entry for a table. Seeds are text, because JavaScript's numbers have 53 bits."""
     if not (episode := entry.summary):
         return {"key": entry.key, "broken": entry.broken, "size": entry.size}
-    return {"key": entry.key} | _plain(episode) | {"seed": str(episode.seed)}
+    row = {"key": entry.key} | _plain(episode) | {"seed": str(episode.seed)}
+    row["outcomes"] = {
+        agent: {"label": outcome.label, "success": outcome.success, "reason": outcome.reason}
+        for agent, outcome in episode.outcomes.items()
+    }
+    del row["final_infos"]
+    return row
 
 
 def _plain(record: msgspec.Struct) -> dict[str, Any]:

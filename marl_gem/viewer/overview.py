@@ -1,4 +1,4 @@
-"""A run in a few numbers: how each seat fared, what failed, what it took."""
+"""A run in a few numbers: the outcomes of each agent, what failed, and what it took."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ from collections.abc import Iterable
 
 import msgspec
 
-from marl_gem.runs.index import Entry
+from marl_gem.runs.index import Entry, Summary
 
 
-class Seat(msgspec.Struct):
-    """How an agent fared in all finished episodes that were played to an end. `models` counts who sat there."""
+class AgentOverview(msgspec.Struct):
+    """The outcomes of an agent in all finished episodes that did not end with an error.
+
+    `episodes` counts them, and `contests` those that were contests; the others are tasks. `successes` counts won
+    contests and solved tasks; `wins`, `draws` and `losses` contests alone. `mean_return` is the mean undiscounted
+    return. `models` counts the episodes of each model, and `illegal` those with an illegal move of this agent.
+    """
 
     agent: str
     models: dict[str, int] = {}
-    won: int = 0
-    drew: int = 0
-    lost: int = 0
+    episodes: int = 0
+    contests: int = 0
+    successes: int = 0
+    wins: int = 0
+    draws: int = 0
+    losses: int = 0
     illegal: int = 0
     mean_return: float = 0.0
 
@@ -24,18 +32,18 @@ class Seat(msgspec.Struct):
 class Overview(msgspec.Struct):
     """Counts of a run's lines, and sums over its finished episodes.
 
-    `episodes` are finished, `errors` of these broke off, `cut` were ended by a limit, `illegal` saw an illegal
-    move. `failed` counts attempts that failed for no fault of their own, `owed` the episodes that still have no
-    other; `broken` lines are no episodes. `cost` is in US dollars;
-    `unpriced` episodes have none that is known, and do not count in it.
+    `episodes` are finished; `errors` of them ended with an error, `truncated` were truncated, `illegal` have an illegal
+    move. `failed` counts attempts that failed because of infrastructure, `pending` the episodes that have no other
+    attempt yet, `broken` lines that are no episodes. `turns` and `tokens` are sums, `cost` one in US dollars, over the
+    episodes whose cost is known; `unpriced` counts the others. `seconds` is the sum of the episodes' times.
     """
 
     episodes: int = 0
     errors: int = 0
-    cut: int = 0
+    truncated: int = 0
     illegal: int = 0
     failed: int = 0
-    owed: int = 0
+    pending: int = 0
     broken: int = 0
     turns: int = 0
     tokens: int = 0
@@ -43,44 +51,56 @@ class Overview(msgspec.Struct):
     unpriced: int = 0
     seconds: float = 0.0
     scenarios: list[str] = []
-    seats: list[Seat] = []
+    agents: list[AgentOverview] = []
 
 
 def overview(entries: Iterable[Entry]) -> Overview:
-    """Sum up a run."""
-    told = Overview()
-    seats: dict[str, Seat] = {}
+    """Sum up a run's entries, as `RunReader.entries` gives them."""
+    total = Overview()
+    agents: dict[str, AgentOverview] = {}
     finished, failed = set(), set()
     for entry in entries:
         if (episode := entry.summary) is None:
-            told.broken += 1
-            continue
-        if entry.key.startswith("e"):
-            told.failed += 1
+            total.broken += 1
+        elif entry.key.startswith("e"):
+            total.failed += 1
             failed.add((episode.id, episode.repeat))
-            continue
-        finished.add((episode.id, episode.repeat))
-        told.episodes += 1
-        told.errors += episode.error is not None
-        told.cut += bool(episode.limit) or episode.ending == "truncated"
-        told.illegal += bool(episode.illegal)
-        told.turns += episode.turns
-        told.tokens += episode.tokens
-        told.cost += episode.cost or 0.0
-        told.unpriced += episode.cost is None
-        told.seconds += episode.seconds
-        if episode.scenario not in told.scenarios:
-            told.scenarios.append(episode.scenario)
-        for agent, value in episode.returns.items():
-            seat = seats.setdefault(agent, Seat(agent))
-            if model := episode.models.get(agent):
-                seat.models[model] = seat.models.get(model, 0) + 1
-            if outcome := episode.outcomes.get(agent):
-                setattr(seat, outcome, getattr(seat, outcome) + 1)
-                seat.mean_return += value
-            seat.illegal += agent in episode.illegal
-    for seat in seats.values():
-        seat.mean_return /= max(1, seat.won + seat.drew + seat.lost)
-    told.owed = len(failed - finished)
-    told.seats = list(seats.values())
-    return told
+        else:
+            finished.add((episode.id, episode.repeat))
+            _count(total, episode)
+            _count_agents(agents, episode)
+    for agent in agents.values():
+        agent.mean_return /= max(1, agent.episodes)
+    total.pending = len(failed - finished)
+    total.agents = list(agents.values())
+    return total
+
+
+def _count(total: Overview, episode: Summary) -> None:
+    total.episodes += 1
+    total.errors += episode.error is not None
+    total.truncated += bool(episode.limit) or episode.ending == "truncated"
+    total.illegal += bool(episode.illegal)
+    total.turns += episode.turns
+    total.tokens += episode.tokens
+    total.cost += episode.cost or 0.0
+    total.unpriced += episode.cost is None
+    total.seconds += episode.seconds
+    if episode.scenario not in total.scenarios:
+        total.scenarios.append(episode.scenario)
+
+
+def _count_agents(agents: dict[str, AgentOverview], episode: Summary) -> None:
+    for name, value in episode.returns.items():
+        agent = agents.setdefault(name, AgentOverview(name))
+        if model := episode.models.get(name):
+            agent.models[model] = agent.models.get(model, 0) + 1
+        if outcome := episode.outcomes.get(name):
+            agent.episodes += 1
+            agent.contests += outcome.result is not None
+            agent.successes += outcome.success
+            agent.wins += outcome.result == "win"
+            agent.draws += outcome.result == "draw"
+            agent.losses += outcome.result == "loss"
+            agent.mean_return += value
+        agent.illegal += name in episode.illegal

@@ -9,23 +9,26 @@ import msgspec
 
 from marl_gem.errors import RecordError
 from marl_gem.runs.index import Entry, Summary, without_surrogates
+from marl_gem.runs.outcomes import Outcome
 from marl_gem.runs.reader import RunReader
 from marl_gem.types import EpisodeError
 
 Filter = Callable[[Summary, Collection[str]], bool]
 
 FILTERS: dict[str, Filter] = {
-    "won": lambda episode, agents: _fared(episode, agents, "won"),
-    "drew": lambda episode, agents: _fared(episode, agents, "drew"),
-    "lost": lambda episode, agents: _fared(episode, agents, "lost"),
+    "success": lambda episode, agents: any(outcome.success for outcome in _outcomes(episode, agents)),
+    "failure": lambda episode, agents: any(not outcome.success for outcome in _outcomes(episode, agents)),
+    "win": lambda episode, agents: any(outcome.result == "win" for outcome in _outcomes(episode, agents)),
+    "draw": lambda episode, agents: any(outcome.result == "draw" for outcome in _outcomes(episode, agents)),
+    "loss": lambda episode, agents: any(outcome.result == "loss" for outcome in _outcomes(episode, agents)),
     "error": lambda episode, agents: episode.error is not None,
     "illegal": lambda episode, agents: any(agent in agents for agent in episode.illegal),
-    "cut": lambda episode, agents: bool(episode.limit) or episode.ending == "truncated",
+    "truncated": lambda episode, agents: bool(episode.limit) or episode.ending == "truncated",
 }
-"""What may be asked of an episode and of some of its agents. "cut": a limit ended it."""
+"""Conditions on an episode and some of its agents; the outcomes are explained in `marl_gem.runs.outcomes`."""
 
 LINES = ("failed", "broken")
-"""What may be asked of a line: to be an attempt that failed for no fault of its own, or no episode at all."""
+"""Conditions on a line: an attempt that failed because of infrastructure, or no episode at all."""
 
 SORTS: dict[str, Callable[[Summary, Collection[str]], float]] = {
     "turns": lambda episode, agents: episode.turns,
@@ -35,23 +38,23 @@ SORTS: dict[str, Callable[[Summary, Collection[str]], float]] = {
     "return": lambda episode, agents: next((episode.returns[a] for a in episode.returns if a in agents), 0.0),
     "seed": lambda episode, agents: episode.seed,
 }
-"""What episodes may be sorted by; "return" is that of the first agent asked about."""
+"""Sort keys; "return" is that of the first agent that the query asks about."""
 
 
 class Query(msgspec.Struct, frozen=True):
-    """What to show. Every condition must hold.
+    """What to show. All conditions must hold.
 
     Args:
-        filters: of `FILTERS` and `LINES`. They ask about the agents that `seat` and `model` leave: an episode
-            is lost if one of these lost it.
+        filters: names from `FILTERS` and `LINES`. Outcomes are asked of the agents that `seat` and `model` select: an
+            episode is a loss if one of these lost it.
         seat: an agent that must take part.
-        model: a model that must take part, in that seat if one is named.
-        text: must stand somewhere in what was seen, said or thought; upper and lower case are the same.
-        sort: of `SORTS`; "" is the order of the file.
-        reverse: from the least to the greatest; with no `sort` from the last to the first.
+        model: a model that must take part, in that seat if one is given.
+        text: must be in an observation, a response or its reasoning. Case does not matter.
+        sort: a name from `SORTS`, the greatest value first; "" keeps the order of the file.
+        reverse: the least value first; without `sort` the last line first.
 
     Raises:
-        RecordError: there is no such filter or order.
+        RecordError: there is no such filter or sort key.
     """
 
     filters: frozenset[str] = frozenset()
@@ -69,14 +72,14 @@ class Query(msgspec.Struct, frozen=True):
 
 
 def select(run: RunReader, query: Query) -> list[Entry]:
-    """The entries of a run that a query asks for.
+    """The entries of a run that fit a query.
 
     Raises:
         RecordError: the run cannot be read.
     """
     found = [entry for entry in run.entries() if _fits(entry, query)]
     if query.text:
-        found = _holding(run, found, query.text)
+        found = _containing(run, found, query.text)
     if not query.sort:
         return found[::-1] if query.reverse else found
     order = SORTS[query.sort]
@@ -107,21 +110,21 @@ def _agents(episode: Summary, query: Query) -> list[str]:
     ]
 
 
-def _fared(episode: Summary, agents: Collection[str], outcome: str) -> bool:
-    return any(episode.outcomes.get(agent) == outcome for agent in agents)
+def _outcomes(episode: Summary, agents: Collection[str]) -> list[Outcome]:
+    return [outcome for agent, outcome in episode.outcomes.items() if agent in agents]
 
 
 # Searching for text
 
 
-class _Said(msgspec.Struct, gc=False):
+class _Response(msgspec.Struct, gc=False):
     text: str = ""
     reasoning: str = ""
 
 
 class _Turn(msgspec.Struct, gc=False):
     observation: Any = ""
-    response: _Said = msgspec.field(default_factory=_Said)
+    response: _Response = msgspec.field(default_factory=_Response)
 
 
 class _FinalInfo(msgspec.Struct, gc=False):
@@ -129,7 +132,7 @@ class _FinalInfo(msgspec.Struct, gc=False):
 
 
 class _Texts(msgspec.Struct, gc=False):
-    """What was seen, said and thought in an episode; not its roles, which mostly are the same in all of them."""
+    """The texts of an episode that a search looks at; not its roles, which mostly are the same in all episodes."""
 
     id: str = ""
     turns: list[_Turn] = []
@@ -140,22 +143,22 @@ class _Texts(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Texts).decode
 
 
-def _holding(run: RunReader, entries: list[Entry], text: str) -> list[Entry]:
-    """The entries whose texts hold this one."""
+def _containing(run: RunReader, entries: list[Entry], text: str) -> list[Entry]:
+    """The entries with this text."""
     words = "".join(c if c.isascii() and c.isalnum() else " " for c in text).lower().split()
     probe, wanted = max(words, key=len, default="").encode(), text.lower()
     found = []
     for file in run.files:
         for entry, line in file.lines([entry for entry in entries if run.file_of(entry) is file]):
-            if probe in line.lower() and _holds(line, wanted):  # most lines need not be taken apart
+            if probe in line.lower() and _contains(line, wanted):  # most lines need not be decoded
                 found.append(entry)
     return found
 
 
-def _holds(line: bytes, wanted: str) -> bool:
+def _contains(line: bytes, wanted: str) -> bool:
     try:
         episode = _decode(line)
-    except (msgspec.DecodeError, RecursionError):  # it may hold lone surrogates, or be no episode
+    except (msgspec.DecodeError, RecursionError):  # it may have lone surrogates, or be no episode
         try:
             episode = _decode(without_surrogates(line))
         except (msgspec.DecodeError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""The page's server: of Python's standard library, for this machine alone, and for reading alone.
+"""The page's server, built on Python's standard library. It is local and read-only.
 
-It listens at 127.0.0.1, answers GET, and answers only under a name of this machine, so that no other site's
-name can be made to point here (DNS rebinding). Other sites' pages may link to it, but not ask it anything.
+It listens at 127.0.0.1 and answers GET alone, and only under a local host name, so that another site's name cannot be
+made to point here (DNS rebinding). Pages of other sites may link to it, but get no data from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from marl_gem.viewer.api import Api
 
 FIRST_PORT = 7475
 PORTS = 100
-"""How many ports are tried, from the first one up, where none is asked for."""
+"""So many ports are tried, from the first one up, if none is given."""
 
 NAMES = {"localhost", "127.0.0.1", "::1"}
 
@@ -40,7 +40,7 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     ]
 )
-"""What the page may do: run our own scripts, show our own and data: pictures, ask this server. Nothing else."""
+"""The page may run this server's scripts, show its pictures and data: URLs, and ask it questions. Nothing else."""
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -63,11 +63,11 @@ TYPES = {
 
 
 class Server(ThreadingHTTPServer):
-    """Shows a library's runs. `serve_forever()` works until it is interrupted; `server_close()` frees the port.
+    """Serve the runs of a library. `serve_forever()` works until it is interrupted; `server_close()` frees the port.
 
     Args:
         library: the runs.
-        port: where to listen; without one the first free port from `FIRST_PORT` up, and 0 takes any.
+        port: where to listen. None takes the first free port from `FIRST_PORT` up, 0 any free port.
 
     Raises:
         MarlGemError: the port is taken, or may not be used.
@@ -100,7 +100,7 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked may go away before the answer comes; all else is a fault to be told."""
+        """A client may close the connection before the answer comes; print any other error."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
@@ -116,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 60
     wbufsize = -1
-    disable_nagle_algorithm = True  # or a body that comes after its head waits 40 ms for the head's receipt
+    disable_nagle_algorithm = True  # otherwise the body waits 40 ms for the acknowledgement of the headers
 
     def do_GET(self) -> None:
         try:
@@ -125,12 +125,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(url.path, parse_qs(url.query, keep_blank_values=True, max_num_fields=100))
         except _Refused as error:
             self._send_json(error.status, {"error": str(error)})
-        except (MarlGemError, ValueError) as error:  # ValueError: of a URL that is none
+        except (MarlGemError, ValueError) as error:  # ValueError: the URL is malformed
             self._send_json(HTTPStatus.NOT_FOUND, {"error": str(error)})
 
     def _refuse(self) -> None:
-        self.close_connection = True  # there may be a body that nobody reads
-        self._send_json(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "this server is for reading; it answers GET alone"})
+        self.close_connection = True  # there may be a body that is not read
+        self._send_json(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "this server is read-only; it answers GET alone"})
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse
 
@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _finite(value: Any) -> Any:
-    """The same with NaN and infinities, for which JSON has no form, as text."""
+    """The same with NaN and infinities, which JSON does not have, as text."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-"""Runs, episodes and transcripts in a terminal; on a pipe as plain lines that other programs can read.
+"""Runs, episodes and transcripts in a terminal, or as plain lines for other programs.
 
-A list on a pipe has tabs between its columns and is never cut; a transcript has neither colours nor wrapped lines.
+On a pipe, a list has tabs between its columns and complete cells, and a transcript has no colours or wrapped lines.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from marl_gem.viewer.transcript import ShownEnd, ShownRole, ShownTurn, transcrip
 COLOURS = ("blue", "dark_orange3", "dark_cyan", "magenta", "yellow4", "medium_purple3", "red3", "steel_blue")
 
 SHORT = 200
-"""How many characters of a call's arguments, or of instructions, stand in one line."""
+"""The most characters of a call's arguments, or of instructions, in one line."""
 
 _HIDDEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
 
 
 def visible(text: str) -> str:
-    """Text that does nothing to a terminal: control characters, and those that no file can hold, by their number."""
+    """The same text, safe for a terminal: control characters and lone surrogates become their code points."""
     return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
 
 
 def show_runs(out: Console, library: RunLibrary) -> None:
-    """All runs, the newest first."""
+    """List all runs, the newest first."""
     rows = []
     for run in library.runs().values():
-        told = overview(run.entries())
-        seats = ", ".join(f"{seat.agent} {_percent(seat.won, seat.won + seat.drew + seat.lost)}" for seat in told.seats)
-        counts = (told.episodes, told.errors, told.owed, told.broken)
-        rows.append([run.name, ", ".join(told.scenarios), *map(str, counts), seats])
+        total = overview(run.entries())
+        shares = ", ".join(f"{agent.agent} {_percent(agent.successes, agent.episodes)}" for agent in total.agents)
+        counts = (total.episodes, total.errors, total.pending, total.broken)
+        rows.append([run.name, ", ".join(total.scenarios), *map(str, counts), shares])
         run.close()
-    _table(out, ["run", "scenario", "episodes", "errors", "owed", "broken", "won"], rows)
+    _table(out, ["run", "scenario", "episodes", "errors", "pending", "broken", "success"], rows)
 
 
 def show_episodes(out: Console, run: RunReader, entries: Sequence[Entry], most: int | None = None) -> None:
-    """Some episodes of a run, after a few lines about the whole.
+    """List episodes of a run, in a terminal after a few lines about the run.
 
     Args:
-        out: where to.
+        out: where to write.
         run: the run.
         entries: what to list.
-        most: how many lines at most; None lists all.
+        most: the most lines; None lists all.
     """
-    told = overview(run.entries())
-    agents = [seat.agent for seat in told.seats]
+    total = overview(run.entries())
+    agents = [agent.agent for agent in total.agents]
     if out.is_terminal:
-        out.print(_heading(run, told))
+        out.print(_heading(run, total))
     names = ["#", "episode", *agents, "end", "turns", "tokens", "cost", "seconds"]
     _table(out, names, [_row(entry, agents) for entry in entries[:most]])
     if (hidden := len(entries) - len(entries[:most])) and out.is_terminal:
@@ -69,12 +69,10 @@ def show_episodes(out: Console, run: RunReader, entries: Sequence[Entry], most: 
 
 
 def show_transcript(out: Console, run: RunReader, entry: Entry, agent: str = "") -> None:
-    """One episode, as the whole table sees it or as one agent does.
-
-    What agents were told before their first turns, which may be pages, is told in a few lines to the whole table.
+    """Show one episode: all agents, with their roles shortened, or one agent's view, with its complete role.
 
     Raises:
-        RecordError: there is no such agent in it, or the line is no episode.
+        RecordError: the episode has no such agent, or the line is no episode.
     """
     if not entry.summary:
         raise RecordError(f"line {entry.key} of {run.file_of(entry).path}: {entry.broken}")
@@ -82,7 +80,7 @@ def show_transcript(out: Console, run: RunReader, entry: Entry, agent: str = "")
     agents = list(episode.returns | episode.models | {turn.agent: "" for turn in episode.turns})
     if agent and agent not in agents:
         raise RecordError(f"there is no agent {agent!r} in episode {episode.id}; its agents are {', '.join(agents)}")
-    styles = {name: f"bold {COLOURS[place % len(COLOURS)]}" for place, name in enumerate(agents)}
+    styles = {name: f"bold {COLOURS[index % len(COLOURS)]}" for index, name in enumerate(agents)}
     shown = transcript(episode, agent)
     for line in _facts(entry, episode, styles):
         _print(out, line)
@@ -94,14 +92,18 @@ def show_transcript(out: Console, run: RunReader, entry: Entry, agent: str = "")
         _show_end(out, end, styles.get(end.agent, "bold"))
 
 
-def _heading(run: RunReader, told: Overview) -> str:
-    seats = [
-        f"{escape(visible(seat.agent))} ({escape(visible(', '.join(seat.models)))}) won "
-        f"[bold]{_percent(seat.won, seat.won + seat.drew + seat.lost)}[/], mean return {seat.mean_return:+.3g}"
-        for seat in told.seats
+def _heading(run: RunReader, total: Overview) -> str:
+    faults = (
+        f"{total.errors} errors, {total.pending} pending, {total.truncated} truncated, "
+        f"{total.illegal} with illegal moves"
+    )
+    agents = [
+        f"{escape(visible(agent.agent))} ({escape(visible(', '.join(agent.models)))}) "
+        f"{'won' if agent.contests else 'succeeded in'} [bold]{_percent(agent.successes, agent.episodes)}[/], "
+        f"mean return {agent.mean_return:+.3g}"
+        for agent in total.agents
     ]
-    faults = f"{told.errors} errors, {told.owed} owed, {told.cut} cut by a limit, {told.illegal} with illegal moves"
-    return "\n".join([f"[bold]{escape(visible(run.name))}[/]: {told.episodes} episodes, {faults}", *seats, ""])
+    return "\n".join([f"[bold]{escape(visible(run.name))}[/]: {total.episodes} episodes, {faults}", *agents, ""])
 
 
 def _row(entry: Entry, agents: Sequence[str]) -> list[str]:
@@ -116,15 +118,16 @@ def _row(entry: Entry, agents: Sequence[str]) -> list[str]:
 def _return(episode: Summary, agent: str) -> str:
     if agent not in episode.returns:
         return ""
-    return f"{episode.returns[agent]:+g} {episode.outcomes.get(agent, '')}".strip()
+    outcome = episode.outcomes.get(agent)
+    return f"{episode.returns[agent]:+g} {outcome.label if outcome else ''}".strip()
 
 
 def _ending(entry: Entry, episode: Summary) -> str:
-    told = ["failed attempt"] if entry.key.startswith("e") else []
-    told += [f"{episode.error.origin}: {episode.error.type}"] if episode.error else []
-    told += [f"limit: {episode.limit}"] if episode.limit else []
-    told += ["illegal"] if episode.illegal else []
-    return ", ".join(told) or episode.ending
+    notes = ["failed attempt"] if entry.key.startswith("e") else []
+    notes += [f"{episode.error.origin}: {episode.error.type}"] if episode.error else []
+    notes += [f"limit: {episode.limit}"] if episode.limit else []
+    notes += ["illegal"] if episode.illegal else []
+    return ", ".join(notes) or episode.ending
 
 
 def _table(out: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -141,14 +144,14 @@ def _table(out: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def _facts(entry: Entry, episode: Episode, styles: dict[str, str]) -> Iterator[Text]:
-    place = f"line {entry.key}, seed {episode.seed}" + (f", repeat {episode.repeat}" if episode.repeat else "")
-    yield Text.assemble((visible(episode.id), "bold"), visible(f"  {episode.scenario}, {place}, {episode.ending}"))
+    source = f"line {entry.key}, seed {episode.seed}" + (f", repeat {episode.repeat}" if episode.repeat else "")
+    yield Text.assemble((visible(episode.id), "bold"), visible(f"  {episode.scenario}, {source}, {episode.ending}"))
     if episode.limit:
         yield Text(visible(f"ended by the limit on {episode.limit}"), "yellow")
     for agent, style in styles.items():
-        told = f"  {episode.models.get(agent, '')}  {episode.returns.get(agent, 0.0):+g}"
-        outcome = entry.summary.outcomes.get(agent, "") if entry.summary else ""
-        yield Text.assemble((visible(agent), style), visible(told), f" {outcome}" if outcome else "")
+        facts = f"  {episode.models.get(agent, '')}  {episode.returns.get(agent, 0.0):+g}"
+        outcome = entry.summary.outcomes.get(agent) if entry.summary else None
+        yield Text.assemble((visible(agent), style), visible(facts), f" {outcome.label}" if outcome else "")
     if episode.error:
         where = f"{episode.error.type} in {episode.error.origin}" + (
             f", of {episode.error.agent}" if episode.error.agent else ""
@@ -234,9 +237,9 @@ def _print(out: Console, text: Text, indent: int = 0) -> None:
 
 
 def _plain(out: Console, text: str) -> None:
-    """A line as it is: rich would put spaces for its tabs."""
+    """Write a line unchanged; rich would replace its tabs with spaces."""
     out.file.write(f"{text}\n")
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}%" if whole else "-"
+def _percent(part: int, total: int) -> str:
+    return f"{100 * part / total:.1f}%" if total else "-"

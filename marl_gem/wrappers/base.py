@@ -1,9 +1,9 @@
-"""What all wrappers have in common: an env around an env, and the order in which they make sense."""
+"""The base class of wrappers, and the order in which they can be put around one another."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
@@ -12,35 +12,38 @@ from marl_gem.errors import ConfigError, EpisodeOver, MarlGemError
 from marl_gem.types import Observation, Role
 
 Aspect: TypeAlias = Literal["observations", "actions", "rewards", "ending", "prompts"]
+"""What a wrapper may change."""
 
 
 def forwarded(name: str) -> Any:
-    """An attribute that is the wrapped env's, to read and to set."""
+    """An attribute that is read from and set on the wrapped env."""
     return property(attrgetter(f"env.{name}"), lambda self, value: setattr(self.env, name, value))
 
 
 class Wrapper(MultiAgentEnv):
     """An env around an env, which changes one thing and forwards the rest.
 
-    To write one, override what changes, mostly `step`, and call `super()` for what the env in it does. A
-    wrong set of actions must raise there before anything has changed here. Infos and truncations are written
-    into the dicts that the env gave, so that there is one of each; other dicts and observations are left alone.
+    To write one, override the methods that change, mostly `step`, and call `super()` for the wrapped env's part.
+    Wrong actions must raise there, before the wrapper has changed anything. A wrapper writes infos and truncations
+    into the dicts that the env gave; it leaves the other dicts and observations as they are, and returns new ones.
 
-    `changes` names what the wrapper changes, `settles` what no wrapper around it may change any more.
+    A wrapper that a command line or a configuration can name takes, besides the env, plain values only: numbers,
+    text, booleans, lists.
 
-    A wrapper takes steps after its own `reset`: an episode that was under way when the env was wrapped
-    cannot be gone on with.
+    A wrapper steps after its own `reset` only: an episode that had begun when the env was wrapped cannot be continued.
 
     Args:
-        env: the env to wrap; it is this wrapper's from now on.
+        env: the env to wrap; nobody else uses it from now on.
 
     Raises:
-        ConfigError: it is no env, or has a wrapper that must stay outside this one; the message names the
-            right order.
+        ConfigError: it is no env, or has a wrapper that must be outside this one; the message names the right order.
     """
 
     changes: frozenset[Aspect] = frozenset()
+    """What this wrapper changes."""
+
     settles: frozenset[Aspect] = frozenset()
+    """What no wrapper around this one may change, because this one relies on it."""
 
     def __init__(self, env: MultiAgentEnv) -> None:
         if not isinstance(env, MultiAgentEnv):
@@ -52,9 +55,9 @@ class Wrapper(MultiAgentEnv):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        del cls.scenario  # set just now to the class's name, but a wrapped env keeps its own
+        del cls.scenario  # the base class has set it to the class's name, but a wrapped env keeps its id
 
-    # What the env tells
+    # Attributes of the env
 
     possible_agents = forwarded("possible_agents")
     selector = forwarded("selector")
@@ -89,12 +92,12 @@ class Wrapper(MultiAgentEnv):
             env = env.env
         return env
 
-    # What the env does
+    # Methods of the env
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
-        begun = self.env.reset(seed=seed, options=options)
+        observations, infos = self.env.reset(seed=seed, options=options)
         self._state = "live"
-        return begun
+        return observations, infos
 
     def step(self, actions: Mapping[str, str]) -> Step:
         if self._state != "live":
@@ -119,7 +122,7 @@ class Wrapper(MultiAgentEnv):
         self.env.close()
 
     def _fault(self, where: str, error: Exception) -> NoReturn:
-        """What the wrapper calls has raised in the middle of a step, which cannot be gone on with."""
+        """A function that the wrapper calls raised in the middle of a step: the episode cannot be continued."""
         self._state = "not reset after a failure"
         if isinstance(error, MarlGemError):
             raise error
@@ -127,6 +130,13 @@ class Wrapper(MultiAgentEnv):
 
 
 Wrapper.scenario = forwarded("scenario")  # here, because MultiAgentEnv gives every class its own name
+
+
+def agent_ids(agents: str | Iterable[str] | None) -> frozenset[str] | None:
+    """Agent ids that a wrapper was given, one or several, as a set; None stands for all agents."""
+    if agents is None:
+        return None
+    return frozenset([agents] if isinstance(agents, str) else agents)
 
 
 def _layers(env: MultiAgentEnv) -> Iterator[Wrapper]:
@@ -137,16 +147,17 @@ def _layers(env: MultiAgentEnv) -> Iterator[Wrapper]:
 
 
 def _check_order(new: Wrapper) -> None:
-    """Refuse a wrapper that changes what another one, further inside, counts on."""
+    """Refuse a wrapper that changes what another one, further inside, relies on."""
     inside = list(_layers(new.env))
-    offended = [wrapper for wrapper in inside if wrapper.settles & new.changes]
-    if not offended:
+    conflicts = [wrapper for wrapper in inside if wrapper.settles & new.changes]
+    if not conflicts:
         return
-    name, other = type(new).__name__, type(offended[-1]).__name__
-    aspect = min(offended[-1].settles & new.changes)
+    innermost = conflicts[-1]
+    name, other = type(new).__name__, type(innermost).__name__
+    aspect = min(innermost.settles & new.changes)
     order = [type(wrapper).__name__ for wrapper in inside]
-    if aspect not in offended[-1].changes:
-        order.insert(inside.index(offended[-1]) + 1, name)
+    if aspect not in innermost.changes:
+        order.insert(inside.index(innermost) + 1, name)
     written = "(".join([*order, new.unwrapped.scenario]) + ")" * len(order)
     raise ConfigError(
         f"{name} changes the {aspect}, which must stay as they are around {other}. The right order is {written}"

@@ -1,4 +1,4 @@
-"""Views of the history for loops that take a text and give a text."""
+"""Show agents their history, for loops from text to text."""
 
 from __future__ import annotations
 
@@ -20,35 +20,39 @@ Template: TypeAlias = Callable[[Sequence[Message]], Observation]
 
 
 class ShowHistory(ObservationWrapper):
-    """Shows agents a view of their history: all that a model needs for its next answer, in one observation.
+    """Shows agents a view of their history: all that a model needs for its next response, in one observation.
 
         env = ShowHistory(env, "chat")
         observations, infos = env.reset()
         actions = {agent: model(text) for agent, text in observations.items()}
 
-    The observation is what `LLMPolicy` would show its model under the same view. The role's instructions stand
-    in it where the view shows them, so `role` keeps the tools alone.
+    The observation is what `LLMPolicy` would show its model with the same view. It holds the role's instructions if
+    the view shows them, so `role` keeps the tools only.
 
-    A view that has to be awaited, such as the summary of a language model, is waited for. That blocks the
-    thread, and `blocking` says so: rollouts then take steps in threads. Within a running event loop it is
-    refused.
+    A view that has to be awaited, such as a summary by a language model, is waited for. That blocks the thread, and
+    `blocking` says so: rollouts then step the env in threads. Within a running event loop it is refused.
 
     Args:
-        view: from role and history to chat messages, or the name of a view.
-        template: makes an observation of the messages: `views.plain`, `views.as_json`, or a function, for
-            instance one that applies a model's chat template.
+        env: the env to wrap.
+        view: a function from role and history to chat messages, or the name of a view, such as `chat` or `window:8`.
+        template: makes an observation of the messages: `views.plain`, `views.as_json` or their names `plain`, `json`;
+            or a function, for instance one that applies a model's chat template.
+
+    Raises:
+        ConfigError: there is no such view or template. Later also, from `reset`, `step` and `observe`: the view has
+            to be awaited and an event loop is running in this thread.
     """
 
     changes = frozenset({"prompts"})
     settles = frozenset({"observations", "actions", "prompts"})
 
-    def __init__(self, env: MultiAgentEnv, view: AnyView | str = "chat", template: Template = views.plain) -> None:
+    def __init__(self, env: MultiAgentEnv, view: AnyView | str = "chat", template: Template | str = "plain") -> None:
         super().__init__(env)
-        for given in (template,) if isinstance(view, str) else (view, template):
+        self._view: AnyView = views.view(view) if isinstance(view, str) else view
+        self._template: Template = views.template(template) if isinstance(template, str) else template
+        for given in (self._view, self._template):
             if not callable(given):
                 raise ConfigError(f"ShowHistory takes a view and a template, which are functions, not {given!r}")
-        self._view: AnyView = views.view(view) if isinstance(view, str) else view
-        self._template = template
         self._awaited = views.must_be_awaited(self._view)
         self._histories: dict[str, History] = {}
 
@@ -72,7 +76,7 @@ class ShowHistory(ObservationWrapper):
         self._check_loop()
         observations, infos = Wrapper.reset(self, seed, options)
         self._histories = {}
-        return self._show(observations, infos), infos
+        return self._change(observations, infos), infos
 
     def step(self, actions: Mapping[str, str]) -> Step:
         self._check_loop()
@@ -80,18 +84,18 @@ class ShowHistory(ObservationWrapper):
         observations, rewards, terminations, truncations, infos = Wrapper.step(self, actions)
         for agent, text in actions.items():
             self._histories.setdefault(agent, History()).append(Exchange(seen[agent], Response(text)))
-        return self._show(observations, infos), rewards, terminations, truncations, infos
+        return self._change(observations, infos), rewards, terminations, truncations, infos
 
     def _check_loop(self) -> None:
-        """Refuse before anything has changed what would be refused afterwards."""
+        """Raise before anything has changed what `_wait_for` would raise afterwards."""
         if self._awaited:
             _refuse_running_loop()
 
 
 class _SharedLoop:
-    """Where ordinary code waits: an event loop in a thread, which is there for as long as anybody waits.
+    """An event loop in a thread, in which synchronous code awaits views; it exists as long as somebody waits.
 
-    All share it who wait at the same time, because a model is not to be used in two loops at once.
+    Callers that wait at the same time share it, because a model must not be used in two event loops at once.
     """
 
     def __init__(self) -> None:
@@ -110,7 +114,7 @@ class _SharedLoop:
         try:
             return answer.result()
         finally:
-            answer.cancel()  # if something has broken into the wait, such as Ctrl-C
+            answer.cancel()  # if the wait was interrupted, by Ctrl-C for instance
             with self._lock:
                 self._waiting -= 1
                 if not self._waiting:
@@ -149,6 +153,6 @@ def _refuse_running_loop() -> None:
     except RuntimeError:
         return
     raise ConfigError(
-        "ShowHistory: this view has to be awaited, which would block the event loop that is running in this thread. "
+        "ShowHistory: this view has to be awaited, which would block the event loop that runs in this thread. "
         "Call reset, step and observe in another thread (asyncio.to_thread), or seat an LLMPolicy with this view"
     )

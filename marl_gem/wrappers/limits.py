@@ -1,4 +1,4 @@
-"""An end to every episode."""
+"""Limit the length of episodes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ from marl_gem.wrappers.base import Wrapper
 
 
 class TimeLimit(Wrapper):
-    """After `max_steps` steps whoever is left is truncated; whoever joins in the last of them never acts.
+    """Truncates all agents that are left after a number of steps. An agent that joins in the last one never acts.
 
-    Steps are counted as `env.steps` counts them where the wrapper stands. A limit that the env has itself
-    holds too. That returns sum to zero is not declared any more: an episode may end halfway.
+    Steps are counted as the wrapped env's `steps` counts them. The env's own limit, if it has one, holds too. Whether
+    returns sum to zero is not declared any more, because an episode may end halfway.
+
+    Args:
+        env: the env to wrap.
+        max_steps: steps of one episode; from 1 up.
+
+    Raises:
+        ConfigError: `max_steps` is no such number.
     """
 
     changes = frozenset({"ending"})

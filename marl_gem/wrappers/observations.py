@@ -1,4 +1,4 @@
-"""What agents are shown, changed."""
+"""Change what agents observe."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Any
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.errors import ConfigError
 from marl_gem.types import Observation
-from marl_gem.wrappers.base import Wrapper
+from marl_gem.wrappers.base import Wrapper, agent_ids
 
 
 class ObservationWrapper(Wrapper):
-    """Changes observations, one by one, the final ones too. Define `observation`."""
+    """Changes observations one by one, final ones too: a subclass defines `observation`."""
 
     changes = frozenset({"observations"})
 
     def observation(self, agent: str, observation: Observation) -> Observation:
-        """What `agent` is shown instead of `observation`. Pure, and leaves what it is given as it is."""
+        """The observation that `agent` gets instead of `observation`. Pure; must not change what it is given."""
         raise NotImplementedError(f"{type(self).__name__} must define observation(agent, observation)")
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
         observations, infos = super().reset(seed=seed, options=options)
-        return self._show(observations, infos), infos
+        return self._change(observations, infos), infos
 
     def step(self, actions: Mapping[str, str]) -> Step:
         observations, rewards, terminations, truncations, infos = super().step(actions)
-        return self._show(observations, infos), rewards, terminations, truncations, infos
+        return self._change(observations, infos), rewards, terminations, truncations, infos
 
     def observe(self, agent: str) -> Observation:
         return self.observation(agent, self.env.observe(agent))
 
-    def _show(self, observations: Observations, infos: Infos) -> Observations:
+    def _change(self, observations: Observations, infos: Infos) -> Observations:
         try:
             for agent, info in infos.items():
                 if "final_observation" in info:
@@ -42,13 +42,17 @@ class ObservationWrapper(Wrapper):
 
 
 class MapObservation(ObservationWrapper):
-    """Puts a function's text in place of each text that agents observe.
+    """Replaces each text that agents observe by what a function makes of it.
 
-    Of a list of content parts the text parts are changed; pictures and results of tools stay.
+    In a list of content parts the text parts are changed; images and results of tools stay.
 
     Args:
+        env: the env to wrap.
         function: from text to text; pure.
-        agents: whose observations are changed, one agent or several; by default everybody's.
+        agents: the agents whose observations are changed, one id or several; by default all.
+
+    Raises:
+        ConfigError: `function` is no function.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class MapObservation(ObservationWrapper):
         if not callable(function):
             raise ConfigError(f"MapObservation takes a function from text to text, not {function!r}")
         self._function = function
-        self._agents = None if agents is None else {agents} if isinstance(agents, str) else set(agents)
+        self._agents = agent_ids(agents)
 
     def observation(self, agent: str, observation: Observation) -> Observation:
         if self._agents is not None and agent not in self._agents:

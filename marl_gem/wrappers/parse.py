@@ -1,4 +1,4 @@
-"""The action within a longer answer: a model may think aloud, and the env is given what it came to."""
+"""Find the action in a longer response: a model may think aloud, and the env gets the action alone."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from marl_gem.wrappers.base import Wrapper
 
 
 class Parser(NamedTuple):
-    """How an action stands in a text.
-
-    `find` gives the action, or None if there is none; it must take any text. `write` writes an action so that
-    `find` finds it.
-    """
+    """How an action is written in a text."""
 
     find: Callable[[str], str | None]
+    """Gives the action in a text, or None if there is none; must take any text."""
+
     write: Callable[[str], str] = str
+    """Writes an action so that `find` finds it."""
 
 
 def boxed() -> Parser:
-    r"""The action stands in `\boxed{...}`, as mathematical models write their answers.
+    r"""The action is in `\boxed{...}`, as mathematical models write their answers.
 
-    The last box counts that is closed. Braces within it may nest; `\{` and `\}` are text.
+    The last box that is closed counts. Braces in it may nest; `\{` and `\}` are text.
     """
     return Parser(_find_boxed, lambda action: f"\\boxed{{{action}}}")
 
 
 def tagged(name: str = "answer") -> Parser:
-    """The action stands between `<answer>` and `</answer>`, or other tags; the last pair counts."""
+    """The action is between `<answer>` and `</answer>`, or tags of another name; the last pair counts."""
     tags = re.compile(rf"<(/?){re.escape(name)}\s*>", re.IGNORECASE)
 
     def find(text: str) -> str | None:
@@ -47,12 +46,12 @@ def tagged(name: str = "answer") -> Parser:
 
 
 def matching(pattern: str) -> Parser:
-    """The action is what the first group of a regular expression matches, or all of it if it has no group.
+    """The action is what the first group of a regular expression matches, or the match if it has no group.
 
     The last match counts.
 
     Raises:
-        ConfigError: the expression is none.
+        ConfigError: it is no regular expression.
     """
     try:
         expression = re.compile(pattern)
@@ -69,35 +68,56 @@ def matching(pattern: str) -> Parser:
     return Parser(find)
 
 
+def parser(text: str) -> Parser:
+    """A parser by name: `boxed`, `tagged:TAG` or `matching:REGEX`.
+
+    Raises:
+        ConfigError: there is no such parser.
+    """
+    name, _, argument = str(text).partition(":")
+    if name == "boxed" and not argument:
+        return boxed()
+    if name == "tagged" and argument:
+        return tagged(argument)
+    if name == "matching" and argument:
+        return matching(argument)
+    raise ConfigError(f"there is no parser {text!r}; write boxed, tagged:TAG or matching:REGEX")
+
+
 Otherwise: TypeAlias = Literal["unchanged", "empty"]
 
 
 class ParseAction(Wrapper):
-    r"""Gives the env what a parser finds in an action.
+    r"""Gives the env the action that a parser finds in a response.
 
         env = ParseAction(env, boxed())
-        env.step({"player_0": r"Let me think. The middle is free: \boxed{[4]}"})  # the env is given "[4]"
+        env.step({"player_0": r"Let me think. The middle is free: \boxed{[4]}"})  # the env gets "[4]"
 
-    `infos[agent]["parsed"]` tells what was found, and is None if nothing was. Legal actions are listed as they
-    have to be written now; those that no text can give are left out.
+    `infos[agent]["parsed"]` is the action that was found, None if there was none. Legal actions are listed as they
+    have to be written in a response; those that no text can give are left out.
 
     Args:
-        parser: `boxed()`, `tagged("answer")`, `matching(r"...")`, a `Parser`, or any function that gives the
-            action in a text, or None if there is none.
-        otherwise: what the env is given where nothing is found: the text "unchanged", or an "empty" one.
+        env: the env to wrap.
+        parser: `boxed()`, `tagged("answer")`, `matching(r"...")` or their names `boxed`, `tagged:answer`,
+            `matching:REGEX`; a `Parser`; or any function that gives the action in a text, or None if there is none.
+        otherwise: what the env gets if no action is found: "unchanged" for the response, "empty" for an empty text.
+
+    Raises:
+        ConfigError: there is no such parser, or `otherwise` is another word.
     """
 
     changes = frozenset({"actions"})
 
     def __init__(
-        self, env: MultiAgentEnv, parser: Parser | Callable[[str], str | None], otherwise: Otherwise = "unchanged"
+        self,
+        env: MultiAgentEnv,
+        parser: str | Parser | Callable[[str], str | None] = "boxed",
+        otherwise: Otherwise = "unchanged",
     ) -> None:
         super().__init__(env)
         if otherwise not in get_args(Otherwise):
             raise ConfigError(f"ParseAction: otherwise is one of {get_args(Otherwise)}, not {otherwise!r}")
-        if not isinstance(parser, Parser) and not callable(parser):
-            raise ConfigError(f"ParseAction: a parser is a function from text to text or None, not {parser!r}")
-        self._find, self._write = parser if isinstance(parser, Parser) else Parser(parser)
+        self._find, self._write = _as_parser(parser)
         self._otherwise = otherwise
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
@@ -107,10 +127,10 @@ class ParseAction(Wrapper):
 
     def step(self, actions: Mapping[str, str]) -> Step:
         if not self.acting:
-            return super().step(actions)  # which says why nobody acts
+            return super().step(actions)  # which raises and says why nobody acts
         self.check_actions(actions)
         found = {agent: self._parse(text) for agent, text in actions.items()}
-        step = super().step({agent: self._instead(text, found[agent]) for agent, text in actions.items()})
+        step = super().step({agent: self._given(text, found[agent]) for agent, text in actions.items()})
         infos = step[-1]
         for agent in actions:
             infos[agent]["parsed"] = found[agent]
@@ -130,18 +150,18 @@ class ParseAction(Wrapper):
             self._fault("parser", error)
         return found
 
-    def _instead(self, text: str, found: str | None) -> str:
-        """What the env is given."""
+    def _given(self, text: str, found: str | None) -> str:
+        """The action that the env gets."""
         if found is not None:
             return found
         return text if self._otherwise == "unchanged" else ""
 
     def _written(self, legal: Sequence[str]) -> list[str] | None:
-        """For each legal action a text from which the env is given it."""
+        """For each legal action a response from which the env gets it."""
         texts = []
         for action in legal:
-            ways = (self._write(action), action)
-            texts += [text for text in ways if self._instead(text, self._parse(text)) == action][:1]
+            candidates = (self._write(action), action)
+            texts += [text for text in candidates if self._given(text, self._parse(text)) == action][:1]
         return texts or None
 
     def _rewrite_legal_actions(self, infos: Infos) -> None:
@@ -150,13 +170,23 @@ class ParseAction(Wrapper):
                 info["legal_actions"] = texts
 
 
+def _as_parser(given: object) -> Parser:
+    if isinstance(given, Parser):
+        return given
+    if isinstance(given, str):
+        return parser(given)
+    if not callable(given):
+        raise ConfigError(f"ParseAction: a parser is a function from text to text or None, not {given!r}")
+    return Parser(given)
+
+
 _BRACES = re.compile(r"\\boxed\s*\{|\\?[{}]")
 
 
 def _find_boxed(text: str) -> str | None:
     if "\\boxed" not in text:
         return None
-    open_braces: list[int] = []  # where what each of them holds begins, or -1 if it is no box
+    open_braces: list[int] = []  # where the content of each begins, -1 if it is no box
     start = end = -1
     for brace in _BRACES.finditer(text):
         if brace[0] == "}":

@@ -100,7 +100,7 @@ class RecordEpisodes(Wrapper):
         try:
             for agent in self.acting:
                 if agent not in episode.roles:
-                    episode.seat(agent, self.role(agent))
+                    episode.set_role(agent, self.role(agent))
         except Exception as error:
             self._fault("role", error)
 

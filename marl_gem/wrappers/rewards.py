@@ -1,10 +1,10 @@
-"""Rewards that agents are trained on, made of those that the scenario gives."""
+"""Change the rewards that agents get."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -13,14 +13,14 @@ import msgspec
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.errors import ConfigError
 from marl_gem.types import Metadata
-from marl_gem.wrappers.base import Wrapper
+from marl_gem.wrappers.base import Wrapper, agent_ids
 
 
 class RewardWrapper(Wrapper):
-    """Changes rewards, one by one. Define `reward`, and `metadata` where more is known of the changed ones.
+    """Changes rewards one by one: a subclass defines `reward`, and `metadata` where it knows the new range.
 
     `returns` are sums of the changed rewards. A reward for an agent that had ended before, or that joins in
-    this very step, stands in no dict of rewards; it is changed on its way into `returns`.
+    the same step, is in no dict of rewards; it is changed when it is added to `returns`.
     """
 
     changes = frozenset({"rewards"})
@@ -29,7 +29,7 @@ class RewardWrapper(Wrapper):
         super().__init__(env)
         self._rewards: dict[str, float] = {}
         self._returns: dict[str, float] = {}
-        self._returns_before: dict[str, float] = {}  # of the env, to tell what came in a step
+        self._returns_before: dict[str, float] = {}  # of the env, before the step
 
     rewards: Any = property(attrgetter("_rewards"))
     returns: Any = property(attrgetter("_returns"))
@@ -39,7 +39,7 @@ class RewardWrapper(Wrapper):
         return msgspec.structs.replace(self.env.metadata, zero_sum=None, reward_range=None)
 
     def reward(self, agent: str, reward: float, acted: bool) -> float:
-        """What `agent` gets instead of `reward`; `acted` tells whether it acted in this step."""
+        """The reward that `agent` gets instead of `reward`; `acted` is whether it acted in this step."""
         raise NotImplementedError(f"{type(self).__name__} must define reward(agent, reward, acted)")
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
@@ -66,13 +66,23 @@ class RewardWrapper(Wrapper):
 
 
 class StepPenalty(RewardWrapper):
-    """Takes `penalty` off an agent's reward for each of its own actions."""
+    """Subtracts a penalty from an agent's reward for each of its own actions.
 
-    def __init__(self, env: MultiAgentEnv, penalty: float) -> None:
+    Args:
+        env: the env to wrap.
+        penalty: what one action costs, in units of reward; from 0 up.
+        agents: the agents that pay it, one id or several; by default all.
+
+    Raises:
+        ConfigError: the penalty is negative or no number.
+    """
+
+    def __init__(self, env: MultiAgentEnv, penalty: float, agents: str | Iterable[str] | None = None) -> None:
         super().__init__(env)
         self._penalty = _number("StepPenalty", "penalty", penalty)
+        self._agents = agent_ids(agents)
         if self._penalty < 0:
-            raise ConfigError(f"StepPenalty: the penalty is taken off, so give {-penalty!r} instead of {penalty!r}")
+            raise ConfigError(f"StepPenalty: the penalty is subtracted; give {-penalty!r} instead of {penalty!r}")
 
     @property
     def metadata(self) -> Metadata:  # type: ignore[override]
@@ -80,28 +90,53 @@ class StepPenalty(RewardWrapper):
         return msgspec.structs.replace(super().metadata, reward_range=bounds and (bounds[0] - self._penalty, bounds[1]))
 
     def reward(self, agent: str, reward: float, acted: bool) -> float:
-        return reward - self._penalty if acted else reward
+        return reward - self._penalty if acted and (self._agents is None or agent in self._agents) else reward
 
 
 class RewardScale(RewardWrapper):
-    """Multiplies rewards by `factor`."""
+    """Multiplies rewards by a factor.
 
-    def __init__(self, env: MultiAgentEnv, factor: float) -> None:
+    Args:
+        env: the env to wrap.
+        factor: any finite number; a negative one turns gains into losses.
+        agents: the agents whose rewards are multiplied, one id or several; by default all. Whether returns sum to
+            zero is then not declared any more.
+
+    Raises:
+        ConfigError: the factor is no finite number.
+    """
+
+    def __init__(self, env: MultiAgentEnv, factor: float, agents: str | Iterable[str] | None = None) -> None:
         super().__init__(env)
         self._factor = _number("RewardScale", "factor", factor)
+        self._agents = agent_ids(agents)
 
     @property
     def metadata(self) -> Metadata:  # type: ignore[override]
-        metadata = self.env.metadata
-        low, high = sorted(bound * self._factor for bound in metadata.reward_range or (0.0, 0.0))
-        return msgspec.structs.replace(metadata, reward_range=metadata.reward_range and (low, high))
+        metadata, everybody = self.env.metadata, self._agents is None
+        bounds = metadata.reward_range
+        if bounds:
+            scaled = [bound * self._factor for bound in bounds]
+            possible = scaled if everybody else [*scaled, *bounds]
+            bounds = (min(possible), max(possible))
+        zero_sum = metadata.zero_sum if everybody else None
+        return msgspec.structs.replace(metadata, reward_range=bounds, zero_sum=zero_sum)
 
     def reward(self, agent: str, reward: float, acted: bool) -> float:
-        return reward * self._factor
+        return reward * self._factor if self._agents is None or agent in self._agents else reward
 
 
 class RewardClip(RewardWrapper):
-    """Rewards below `low` become `low`, those above `high` become `high`. No reward is 0, and must stay so."""
+    """Makes rewards below `low` `low`, and rewards above `high` `high`.
+
+    Args:
+        env: the env to wrap.
+        low: the least reward of one agent in one step; at most 0, because no reward is 0 and stays 0.
+        high: the greatest; at least 0.
+
+    Raises:
+        ConfigError: 0 does not lie between the bounds, or they are no finite numbers.
+    """
 
     def __init__(self, env: MultiAgentEnv, low: float = -1.0, high: float = 1.0) -> None:
         super().__init__(env)

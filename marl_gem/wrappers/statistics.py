@@ -1,4 +1,4 @@
-"""How episodes went: what each came to, and averages over the newest ones."""
+"""Statistics of episodes: return, steps and turns of each, and means over the newest."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ from marl_gem.wrappers.base import Wrapper
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """Means over the newest episodes that were played to their end.
+    """Means over the newest episodes that were played to their end."""
 
-    `episodes` counts all of them, `steps` and `seconds` are means an episode. `returns` and `turns` are means
-    an episode for each agent, over those episodes in which it took part.
-    """
-
+    # The number of episodes that were played to their end since the env was made.
     episodes: int = 0
+
+    # Mean number of steps of an episode.
     steps: float = 0.0
+
+    # Mean wall time of an episode, in seconds.
     seconds: float = 0.0
+
+    # Mean return of each agent, over the episodes in which it took part.
     returns: dict[str, float] = {}
+
+    # Mean number of turns of each agent, over the episodes in which it took part.
     turns: dict[str, float] = {}
 
 
-class _Played(NamedTuple):
+class _Finished(NamedTuple):
     steps: int
     seconds: float
     returns: dict[str, float]
@@ -36,12 +41,19 @@ class _Played(NamedTuple):
 
 
 class EpisodeStatistics(Wrapper):
-    """Tells every agent at its end what it came to, and keeps averages.
+    """Puts return, steps and turns into an agent's last info, and keeps means over episodes.
 
-    `infos[agent]["episode"]` is then `{"return": ..., "steps": ..., "turns": ...}`: the agent's sum of rewards,
-    the steps of the episode and the agent's own turns, up to there. `env.statistics` holds averages over the
-    newest `window` episodes, rewards that came after an agent's end included. Wall time stands there alone:
-    in infos it would make two episodes of the same seed differ.
+    `infos[agent]["episode"]` is `{"return": ..., "steps": ..., "turns": ...}` when the agent terminates or is
+    truncated: its sum of rewards, the steps of the episode and the agent's own turns, up to there. `env.statistics`
+    holds means over the newest episodes, with rewards that came after an agent's end. Wall time is in `statistics`
+    only: in infos it would make two episodes with the same seed differ.
+
+    Args:
+        env: the env to wrap.
+        window: the number of newest episodes that the means are over; from 1 up.
+
+    Raises:
+        ConfigError: `window` is no such number.
     """
 
     settles = frozenset({"ending"})
@@ -51,13 +63,13 @@ class EpisodeStatistics(Wrapper):
             raise ConfigError(f"EpisodeStatistics: window is a number of episodes from 1 up, not {window!r}")
         super().__init__(env)
         self._count = 0
-        self._newest: deque[_Played] = deque(maxlen=window)
+        self._newest: deque[_Finished] = deque(maxlen=window)
         self._turns: Counter[str] = Counter()
         self._started = 0.0
 
     @property
     def statistics(self) -> Statistics:
-        """How the newest episodes went."""
+        """Means over the newest episodes."""
         if not self._newest:
             return Statistics()
         steps, seconds, returns, turns = zip(*self._newest, strict=True)
@@ -74,12 +86,11 @@ class EpisodeStatistics(Wrapper):
         self._turns.update(actions.keys())
         for agent, info in step[-1].items():
             if "final_observation" in info:
-                told = {"return": self.returns[agent], "steps": self.steps, "turns": self._turns[agent]}
-                info["episode"] = told
+                info["episode"] = {"return": self.returns[agent], "steps": self.steps, "turns": self._turns[agent]}
         if self.done:
             returns = dict(self.returns)
             turns = {agent: self._turns[agent] for agent in returns}
-            self._newest.append(_Played(self.steps, time.perf_counter() - self._started, returns, turns))
+            self._newest.append(_Finished(self.steps, time.perf_counter() - self._started, returns, turns))
             self._count += 1
         return step
 

@@ -87,17 +87,17 @@ def book_reservation(
     segments = copy_json(flights)
     total_price: Any = 0
     for flight in segments:
-        _price_now(db, flight, cabin, len(passengers))
+        _price_now(db, flight, cabin, passengers)
         total_price += flight["price"] * len(passengers)
     if insurance == "yes":
         total_price += 30 * len(passengers)
     total_price += 50 * nonfree_baggages
     for payment in payment_methods:
-        method_id = payment["payment_id"]
+        method_id, amount = payment["payment_id"], payment["amount"]
         if method_id not in user["payment_methods"]:
             raise Refused(f"payment method {method_id} not found")
         method = user["payment_methods"][method_id]
-        if method["source"] in ["gift_card", "certificate"] and method["amount"] < payment["amount"]:
+        if method["source"] in ["gift_card", "certificate"] and method["amount"] < amount:
             raise Refused(f"not enough balance in payment method {method_id}")
     paid = sum(payment["amount"] for payment in payment_methods)
     if paid != total_price:
@@ -293,7 +293,7 @@ def update_reservation_flights(
         payment_id: The customer's payment method.
     """
     reservation = _reservation(db, reservation_id)
-    passengers = len(reservation["passengers"])
+    passengers = reservation["passengers"]
     total_price: Any = 0
     segments = copy_json(flights)
     booked = {(old["flight_number"], old["date"]): old for old in reversed(reservation["flights"])}
@@ -303,8 +303,8 @@ def update_reservation_flights(
             flight |= {name: booked[place][name] for name in ("price", "origin", "destination")}
         else:
             _price_now(db, flight, cabin, passengers)
-        total_price += flight["price"] * passengers
-    total_price -= sum(old["price"] for old in reservation["flights"]) * passengers
+        total_price += flight["price"] * len(passengers)
+    total_price -= sum(old["price"] for old in reservation["flights"]) * len(passengers)
     _check_method(db, reservation, payment_id, total_price)
     reservation = db["reservations"].edit(reservation_id)
     reservation["flights"] = segments
@@ -359,7 +359,7 @@ def _reservation(db: Session, reservation_id: str) -> Record:
     return reservation
 
 
-def _price_now(db: Session, flight: Record, cabin: str, seats: int) -> None:
+def _price_now(db: Session, flight: Record, cabin: str, passengers: Any) -> None:
     """Check that a flight can be had, and write its price, origin and destination into the segment."""
     number = flight["flight_number"]
     if number not in db["flights"]:
@@ -370,7 +370,7 @@ def _price_now(db: Session, flight: Record, cabin: str, seats: int) -> None:
     day = known["dates"][flight["date"]]
     if day["status"] != "available":
         raise Refused(f"flight {number} not available on date {flight['date']}")
-    if day["available_seats"][cabin] < seats:
+    if day["available_seats"][cabin] < len(passengers):
         raise Refused(f"not enough seats on flight {number}")
     flight["price"] = day["prices"][cabin]
     flight["origin"] = known["origin"]

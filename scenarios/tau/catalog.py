@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from marl_gem.errors import InvalidOption, RecordError, UnavailableScenario
 from marl_gem.scenarios.tau import desk, official
+from marl_gem.scenarios.tau.dialogue import UserReward
 from marl_gem.scenarios.tau.domain import Domain, load_domain
 from marl_gem.scenarios.tau.env import TauEnv
-from marl_gem.scenarios.tau.reward import UserReward
 
 _HERE = Path(__file__).parent
 SHIPPED = {"retail-mini": "retail", "airline-mini": "airline"}
@@ -52,6 +52,7 @@ def make(
     transfer: Literal["official", "strict"] = "official",
     user_reward: str | UserReward = "task",
     corrected: bool = False,
+    official: bool = False,
 ) -> TauEnv:
     """An env of the domain with this name; `TauEnv` explains the options, `domain` what is `corrected`.
 
@@ -67,5 +68,6 @@ def make(
         "calls": calls,
         "transfer": transfer,
         "user_reward": user_reward,
+        "official": official,
     }
     return TauEnv(domain(name, corrected), **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -67,30 +68,60 @@ def transfer_to_human_agents(db: Session, summary: str) -> str:
 
 
 def _evaluate(expression: str) -> Any:
-    """What Python makes of the expression, without running it: errors are those of `eval`."""
-    expression = expression.lstrip(" \t")
+    """The value of the expression in Python, without running it; errors are those of `eval`.
+
+    This is done in a thread of its own: how deeply the parser and the compiler may nest depends on the depth of the
+    stack they are called from, and an answer must not depend on the caller's.
+    """
+    result: list[Any] = []
+
+    def work() -> None:
+        try:
+            result.extend((_parse_and_evaluate(expression.lstrip(" \t")), None))
+        except Exception as error:
+            result.extend((None, error))
+
+    thread = threading.Thread(target=work, name="marl_gem-calculate")
+    thread.start()
+    thread.join()
+    value, error = result
+    if error is not None:
+        raise error
+    return value
+
+
+def _parse_and_evaluate(expression: str) -> Any:
     if not _CALL.search(expression):  # the compiler warns of those, and they fail anyway
-        compile(expression, "<string>", "eval")  # it has a limit of its own for what is nested
+        compile(expression, "<string>", "eval")  # it has a limit of its own for nesting
     return _Calculator().value(ast.parse(expression, "<string>", "eval").body)
 
 
 class _Calculator:
-    """Works out one expression; gives up where its whole numbers grow so large that it would take long."""
+    """Evaluates one expression; raises OverflowError where its integers grow so large that it would take long."""
 
     def __init__(self) -> None:
         self._bits = 0
 
     def value(self, node: ast.expr) -> Any:
+        """The value of a node. What nests to the left, as a long sum does, is worked through without recursion."""
+        outer: list[ast.BinOp | ast.UnaryOp] = []
+        while isinstance(node, (ast.BinOp, ast.UnaryOp)):
+            outer.append(node)
+            node = node.left if isinstance(node, ast.BinOp) else node.operand
+        value = self._atom(node)
+        for operation in reversed(outer):
+            if isinstance(operation, ast.UnaryOp):
+                value = -value if isinstance(operation.op, ast.USub) else +value
+                continue
+            right = self.value(operation.right)
+            if isinstance(value, int) and isinstance(right, int):
+                self._check_size(operation.op, value, right)
+            value = _BINARY[type(operation.op)](value, right)
+        return value
+
+    def _atom(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
             return node.value
-        if isinstance(node, ast.UnaryOp):
-            operand = self.value(node.operand)
-            return -operand if isinstance(node.op, ast.USub) else +operand
-        if isinstance(node, ast.BinOp):
-            left, right = self.value(node.left), self.value(node.right)
-            if isinstance(left, int) and isinstance(right, int):
-                self._check_size(node.op, left, right)
-            return _BINARY[type(node.op)](left, right)
         if isinstance(node, ast.Call):
             self._fail_to_call(node)
         return tuple(self.value(element) for element in getattr(node, "elts", ()))

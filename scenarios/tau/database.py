@@ -157,5 +157,8 @@ def canonical(record: Record) -> str:
     """A record as JSON with sorted keys; one that cannot be written so is equal to none that can."""
     try:
         return json.dumps(record, sort_keys=True)
-    except ValueError as error:  # a call may have left a whole number with more digits than Python writes
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # an integer of too many digits, or levels that the stack has no room for
         return str(error)

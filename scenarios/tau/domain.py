@@ -5,6 +5,7 @@
     tasks_*.json     one split a file: [{"user_id", "instruction", "actions": [{"name", "kwargs"}], "outputs"}, ...];
                      a task may bring "data" of its own, as {"table": {"id": {...}}}, which is there when it begins
     user.md          optional: the customer's instructions, around {instruction} and {stop}
+user_official.md optional: those of the official user simulator, used with the option official=true
     tools.json       optional: the schemas to offer, in their order; otherwise those of the module
 
 The module has `TOOLS`, the assistant's, and `TERMINATING`, the names of those that end an episode, if any do. It may
@@ -28,6 +29,9 @@ from marl_gem.errors import RecordError
 from marl_gem.scenarios.tau.database import Database, Record, Session, copy_json
 from marl_gem.scenarios.tau.tool import Outcome, Tool, call
 from marl_gem.types import ToolCall, ToolSpec, read_json
+
+OFFICIAL_USER_PROMPT = "user_official.md"
+"""The file that an import writes the official user simulator's prompt to."""
 
 USER_ROLE = """\
 You are a customer who writes to a company's support desk. What you want, and all you know:
@@ -85,7 +89,8 @@ class Domain:
 
     `tools` are the assistant's, `user_tools` the customer's, if it has any; `terminating` names those that end an
     episode; `official` is the name of the official domain whose error texts are spoken; `corrected` mends what
-    `CORRECTIONS` lists; `user_role` is what the customer is told, around {instruction} and {stop}.
+    `CORRECTIONS` lists; `user_role` is what the customer is told, around {instruction} and {stop};
+    `official_user_role` the same as the official user simulator has it, empty where that is not known.
     """
 
     name: str
@@ -98,6 +103,7 @@ class Domain:
     corrected: bool = False
     user_tools: Mapping[str, Tool] = field(default_factory=dict)
     user_role: str = USER_ROLE
+    official_user_role: str = ""
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -201,7 +207,8 @@ def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) ->
         database=Database(tables),
         splits=splits,
         user_tools={tool.name: tool for tool in getattr(tools, "USER_TOOLS", ())},
-        user_role=_read_user_role(file) if (file := folder / "user.md").exists() else USER_ROLE,
+        user_role=_read_user_role(folder / "user.md") or USER_ROLE,
+        official_user_role=_read_user_role(folder / OFFICIAL_USER_PROMPT),
     )
 
 
@@ -257,6 +264,9 @@ def _task(written: Any) -> Task:
 
 
 def _read_user_role(file: Path) -> str:
+    """The customer's instructions; empty if there is no such file."""
+    if not file.exists():
+        return ""
     text = _text(file)
     for place in ("{instruction}", "{stop}"):
         if place not in text:

@@ -18,17 +18,9 @@ from typing import Any, Literal
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import InvalidOption
+from marl_gem.scenarios.tau.dialogue import STOP, Dialogue, End, UserReward
 from marl_gem.scenarios.tau.domain import Domain, Task
-from marl_gem.scenarios.tau.reward import (
-    STOP,
-    Dialogue,
-    End,
-    UserReward,
-    failure,
-    fidelity,
-    measure_fidelity,
-    reward_named,
-)
+from marl_gem.scenarios.tau.reward import failure, fidelity, measure_fidelity, reward_named
 from marl_gem.selectors.directed import DirectedSelector
 from marl_gem.tools.calls import BrokenCall, read_calls
 from marl_gem.types import ContentPart, Metadata, Observation, Role, ToolCall
@@ -38,6 +30,9 @@ USER, ASSISTANT = "user", "assistant"
 
 _TOOLS_TAG = re.compile(r"<(/?)tool_response>")
 """What an answer of a tool stands in, where a chat template or a back end tells it in a message of the user's role."""
+
+RESPOND = "respond"
+"""The name under which the official code has the assistant call what it says to the user."""
 
 _NOT_CARRIED_OUT = "Error: not carried out, as only one call at a time is"
 
@@ -66,6 +61,10 @@ class TauEnv(MultiAgentEnv):
         user_reward: "task" (the assistant's reward), "fidelity" (to the instruction; `fidelity` in the user's last
             info tells what it is made of), "judge:MODEL" with a model as `llm.models` reads it, or a function of a
             `Dialogue`, such as a `judge.Judge`.
+        official: the rules that published scores were made with, see `strategies.py` for those of the seats. The
+            user has the official simulator's prompt, where the import found it; a call that cannot be read ends
+            the dialogue with reward 0, as the official code breaks off there; a call named `respond` is said to
+            the user. Goes with calls="first", transfer="official" and an uncorrected domain.
 
     Raises:
         InvalidOption: an option is not one of these.
@@ -84,13 +83,18 @@ class TauEnv(MultiAgentEnv):
         calls: Literal["first", "all"] = "first",
         transfer: Literal["official", "strict"] = "official",
         user_reward: str | UserReward = "task",
+        official: bool = False,
     ) -> None:
         _check_choice("split", split, sorted(domain.splits))
         _check_choice("calls", calls, ["first", "all"])
         _check_choice("transfer", transfer, ["official", "strict"])
         if not isinstance(max_actions, int) or isinstance(max_actions, bool) or max_actions < 1:
             raise InvalidOption(f"max_actions is a whole number from 1 up, not {max_actions!r}")
-        self.domain, self.split, self.max_actions = domain, split, max_actions
+        if not isinstance(official, bool):
+            raise InvalidOption(f"official is true or false, not {official!r}")
+        if official and (calls != "first" or transfer != "official" or domain.corrected):
+            raise InvalidOption("official=true goes with calls=first, transfer=official and corrected=false alone")
+        self.domain, self.split, self.max_actions, self.official = domain, split, max_actions, official
         self.calls, self.transfer = calls, transfer
         self._fixed_task = None if task is None else self._check_task(task)
         self.tasks = len(domain.splits[split]) if task is None else None
@@ -125,8 +129,9 @@ class TauEnv(MultiAgentEnv):
 
     def role(self, agent: str) -> Role:
         if agent == USER:
-            told = self.domain.user_role.replace("{stop}", STOP).replace("{instruction}", self.task.instruction)
-            return Role(told, self.domain.user_specs)
+            template = (self.official and self.domain.official_user_role) or self.domain.user_role
+            text = template.replace("{stop}", STOP).replace("{instruction}", self.task.instruction)
+            return Role(text, self.domain.user_specs)
         return Role(self.domain.policy, self.domain.specs)
 
     def observe(self, agent: str) -> Observation:
@@ -137,7 +142,9 @@ class TauEnv(MultiAgentEnv):
         self._tell_task()
         has_tools = agent == ASSISTANT or self.domain.user_tools
         said, calls = read_calls(text) if has_tools else (text, [])
-        if calls:
+        if self.official and agent == ASSISTANT and calls:
+            self._hear_official_call(said, calls)
+        elif calls:
             self._hear_calls(agent, said, calls)
         elif agent == USER:
             self._hear_user(text)
@@ -190,6 +197,23 @@ class TauEnv(MultiAgentEnv):
             self._end("handed over")
         else:
             self._give_turn(agent)
+
+    def _hear_official_call(self, said: str, calls: Sequence[ToolCall | BrokenCall]) -> None:
+        """The first call under the official rules: `respond` speaks to the user, a broken call ends the dialogue."""
+        first = calls[0]
+        info = self.infos[ASSISTANT]
+        if isinstance(first, ToolCall) and first.name != RESPOND:
+            self._hear_calls(ASSISTANT, said, calls)
+            return
+        content = first.arguments.get("content") if isinstance(first, ToolCall) else None
+        if isinstance(content, str):
+            info["calls"] = [RESPOND]
+            self._hear_assistant(content)
+            return
+        reason = first.reason if isinstance(first, BrokenCall) else f"{RESPOND} takes a text as content"
+        info["illegal"] = f"a call at which the official code breaks off: {reason}"
+        self.used[ASSISTANT] += 1
+        self._end("broken call")
 
     def _answer(self, agent: str, call: ToolCall | BrokenCall) -> ContentPart:
         info = self.infos[agent]

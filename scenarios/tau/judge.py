@@ -13,7 +13,7 @@ from typing import Any
 
 from marl_gem.errors import LLMError
 from marl_gem.llm import LLM, Sampling
-from marl_gem.scenarios.tau.reward import Dialogue
+from marl_gem.scenarios.tau.dialogue import Dialogue
 
 _QUESTION = """\
 Somebody was to play a customer by an instruction. Say how well they did it: whether all they said follows from the

@@ -12,18 +12,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from marl_gem.errors import InvalidOption
+from marl_gem.scenarios.tau.dialogue import Dialogue, End, UserReward
 from marl_gem.scenarios.tau.domain import Task, Verdict
-
-End: TypeAlias = Literal["stopped", "handed over", "cut off"]
-"""How a dialogue ended: the user stopped, the assistant handed over to a human, or it had to be cut off."""
-
-STOP = "###STOP###"
-"""What the user says to end the dialogue."""
+from marl_gem.scenarios.tau.judge import Judge
 
 _NUMBER = re.compile(r"\d{3,}")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
@@ -33,26 +29,12 @@ _COPIED = 12
 """So many words in a row that stand in the instruction are read out, not said."""
 
 
-class Dialogue(NamedTuple):
-    """A finished dialogue: `messages` are (speaker, text), calls of tools left out."""
-
-    task: Task
-    messages: tuple[tuple[str, str], ...]
-    verdict: Verdict
-    end: End
-
-    @property
-    def told(self) -> list[str]:
-        """What the user said, less the messages that only end the dialogue."""
-        return [text for speaker, text in self.messages if speaker == "user" and text.replace(STOP, "").strip()]
-
-
-UserReward: TypeAlias = Callable[[Dialogue], float]
-
-
 def failure(verdict: Verdict, end: End, may_hand_over: bool = True) -> str:
-    """The kind of a failure: "cut off", "handed over", "data", "outputs", "data and outputs"; empty if all is well."""
-    if end == "cut off":
+    """The kind of a failure, empty if there is none.
+
+    "cut off", "broken call", "handed over", "data", "outputs" or "data and outputs".
+    """
+    if end in ("cut off", "broken call"):
         return end
     if end == "handed over" and not may_hand_over:
         return end
@@ -89,7 +71,7 @@ class Fidelity(NamedTuple):
 
 def measure_fidelity(dialogue: Dialogue) -> Fidelity:
     """What `fidelity` is made of."""
-    told = dialogue.told
+    told = dialogue.user_messages
     stretches = set(_stretches(dialogue.task.instruction))
     own = [not stretches.intersection(_stretches(text)) for text in told]
     return Fidelity(_known(dialogue), _needed(dialogue.task, told), _share(own), float(dialogue.end != "cut off"))
@@ -120,7 +102,6 @@ def reward_named(name: str) -> UserReward:
 def _judge(model: str) -> UserReward:
     """One judge for all envs: each has an event loop in a thread of its own."""
     from marl_gem.llm.models import Models
-    from marl_gem.scenarios.tau.judge import Judge
 
     return Judge(Models().get(model))
 

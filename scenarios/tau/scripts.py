@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 from marl_gem import registry
 from marl_gem.errors import ConfigError
 from marl_gem.policies import Info
+from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.domain import Domain, Task
 from marl_gem.scenarios.tau.env import USER, TauEnv
-from marl_gem.scenarios.tau.reward import STOP
 from marl_gem.tools.calls import write_call
 from marl_gem.types import Observation, Response, Role
 

@@ -28,6 +28,14 @@ _STRATEGIES: tuple[tuple[str, str, str, tuple[Need, ...], str], ...] = (
     (USER, "reflect", "users:reflect", ("judge",), "Has each message judged, and writes it anew, told what is wrong."),
     (ASSISTANT, "act", "assistants:act", (), "Every answer is one action, written as JSON."),
     (ASSISTANT, "react", "assistants:react", (), "As act, after a thought, which nobody hears."),
+    (USER, "official", "official_seats:user", ("env",), "As published scores were made; with the option official."),
+    (
+        ASSISTANT,
+        "official",
+        "official_seats:assistant",
+        ("env",),
+        "As published scores were made; with the option official.",
+    ),
     (ASSISTANT, "few-shot", "strategies:few_shot", ("env",), "Is shown five dialogues that went well."),
 )
 

@@ -80,11 +80,11 @@ def call(tools: Mapping[str, Tool], session: Session, name: str, arguments: Mapp
     if name not in tools:
         return Outcome(f"Unknown action {name}")
     tool = tools[name]
-    if complaint := _misfit(tool, arguments, domain):
-        return Outcome(f"Error: {complaint}")
-    if not _is_flat(arguments, _LEVELS):
-        return Outcome(f"Error: arguments nested in more than {_LEVELS} levels")
     try:
+        if complaint := _misfit(tool, arguments, domain):
+            return Outcome(f"Error: {complaint}")
+        if not _is_flat(arguments, _LEVELS):
+            return Outcome(f"Error: arguments nested in more than {_LEVELS} levels")
         result = tool.function(session, **copy_json(dict(arguments)))  # what is stored must not be the caller's
     except Exception as error:
         return Outcome(f"Error: {_told(error, str)}")
@@ -95,11 +95,14 @@ def call(tools: Mapping[str, Tool], session: Session, name: str, arguments: Mapp
 
 
 def _is_flat(value: Any, levels: int) -> bool:
-    """Whether a value of JSON has no more levels than that."""
-    if not isinstance(value, (dict, list)):
-        return True
-    parts = value.values() if isinstance(value, dict) else value
-    return levels > 0 and all(_is_flat(part, levels - 1) for part in parts if isinstance(part, (dict, list)))
+    """Whether a value of JSON has at most this many levels. Iterative, so that no depth of nesting is too much."""
+    level = [value]
+    for _ in range(levels):
+        parts = [part for outer in level for part in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [part for part in parts if isinstance(part, (dict, list))]
+        if not level:
+            return True
+    return False
 
 
 def _told(value: Any, write: Callable[[Any], str]) -> str:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from marl_gem.errors import ConfigError
 from marl_gem.llm import LLM, Sampling
 from marl_gem.policies import LLMPolicy, Policy
+from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.policies import Rephrased, adding, split_thought, together
-from marl_gem.scenarios.tau.reward import STOP
 from marl_gem.seeding import derive_seed
 from marl_gem.tools.calls import OPEN
 from marl_gem.types import Message, Response, Role, ToolSpec

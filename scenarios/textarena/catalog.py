@@ -1,7 +1,7 @@
 """Which of TextArena's games work, with how many players, and what the others want.
 
-`catalog.json` holds what `survey.py` found out by playing every game. What a game wants, such as a word list,
-is looked for on this machine each time, so a game becomes available as soon as it is there.
+`catalog.json` holds what `scripts/textarena_survey.py` found by playing every game. What a game needs, such as a word
+list, is looked for on this machine each time, so that a game becomes available as soon as it is there.
 """
 
 from __future__ import annotations

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
-    {"errors", "types", "seeding", "overrides"},
-    {"selectors", "views", "tools"},
+    {"links", "errors", "types", "seeding", "overrides", "prefixes"},
+    {"selectors", "env_threads", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},
@@ -68,7 +70,7 @@ def test_every_part_has_a_layer() -> None:
 def test_the_arrows(path: Path) -> None:
     part = part_of(path)
     if part == "__init__":
-        assert parts_imported(path) <= {"env", "registry", "selectors", "types", "vector"}
+        assert parts_imported(path) <= {"links", "env", "registry", "selectors", "types", "vector"}
         return
     wrong = {other for other in parts_imported(path) if other != part and LAYER[other] > LAYER[part]}
     assert not wrong, f"{part} must not import {wrong}"
@@ -83,6 +85,57 @@ def test_siblings_do_not_import_each_other_in_a_circle() -> None:
         for part in free:
             del arrows[part]
     assert not arrows, f"these import one another: {arrows}"
+
+
+def module_of(path: Path) -> str:
+    """A file's module, by its name inside the package: scenarios/tau/env.py is marl_gem.scenarios.tau.env."""
+    inside = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("marl_gem", *(inside[1:] if inside[0] == "marl_gem" else inside))).removesuffix(".__init__")
+
+
+def module_graph() -> dict[str, set[str]]:
+    """Which of our modules each module imports, also inside functions. A package is the module of its __init__."""
+    graph = {module_of(path): set[str]() for path in FILES}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                full = [f"{node.module}.{alias.name}" for alias in node.names]
+                names = [name if name in graph else node.module for name in full]
+            else:
+                continue
+            graph[module_of(path)].update(graph.keys() & set(names))
+    return graph
+
+
+def circle_in(graph: Mapping[str, set[str]]) -> list[str]:
+    """Modules that import one another, each the next and the last the first; empty if there are none."""
+    left = {module: set(imported) for module, imported in graph.items()}
+    while free := [module for module, imported in left.items() if not imported & left.keys()]:
+        for module in free:
+            del left[module]
+    if not left:
+        return []
+    walk = [min(left)]
+    while walk[-1] not in walk[:-1]:
+        walk.append(min(left[walk[-1]] & left.keys()))
+    return walk[walk.index(walk[-1]) :]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    circle = circle_in(module_graph())
+    assert not circle, (
+        f"these modules import each other: {' -> '.join(circle)}. Move what both need into a module of its own"
+    )
+
+
+def test_the_graph_of_modules_sees_through_the_links() -> None:
+    graph = module_graph()
+    assert "marl_gem.scenarios.tau.domain" in graph["marl_gem.scenarios.tau.env"]
+    assert "marl_gem.llm.models" in graph["marl_gem.scenarios.tau.reward"]  # imported inside a function
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c", "b"]
+    assert circle_in({"a": {"b"}, "b": set()}) == []
 
 
 def test_scenarios_and_trainers_never_import_each_other() -> None:
@@ -111,6 +164,23 @@ def test_selectors_is_no_package_of_its_own_at_the_root() -> None:
 def test_the_three_folders_are_links() -> None:
     for name in ("selectors", "scenarios", "trainers"):
         assert (ROOT / "marl_gem" / name).resolve() == ROOT / name
+
+
+@pytest.mark.parametrize("broken", [["selectors"], ["scenarios", "selectors", "trainers"]])
+def test_a_clone_without_links_says_what_to_do(tmp_path: Path, broken: list[str]) -> None:
+    """Git for Windows writes a text file with the target where it may not make a link."""
+    shutil.copytree(ROOT / "marl_gem", tmp_path / "marl_gem", ignore=shutil.ignore_patterns("__pycache__", "page"))
+    for name in broken:
+        shutil.rmtree(tmp_path / "marl_gem" / name)
+        (tmp_path / "marl_gem" / name).write_text(f"../{name}")
+    command = [sys.executable, "-c", "import marl_gem"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    finished = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1
+    message = finished.stderr.splitlines()[-1]
+    assert message.startswith("ImportError: " + " ".join(f"marl_gem/{name}" for name in broken) + ": a text file where")
+    for advice in ("git config core.symlinks true", "Developer Mode", "pip install marl-gem"):
+        assert advice in message
 
 
 @pytest.mark.parametrize("first", ["", "marl_gem.list();", "marl_gem.make('game:KuhnPoker-v0').reset();"])

@@ -22,7 +22,6 @@ from marl_gem import (
     Response,
     Role,
     SequentialSelector,
-    seats,
     views,
 )
 from marl_gem.errors import AgentError, ConfigError, LLMError, MarlGemError
@@ -595,7 +594,7 @@ def test_a_policy_that_cannot_take_a_seat() -> None:
 def test_a_missing_seat(make: Callable[[], MultiAgentEnv]) -> None:
     (episode,) = collect(make, [Job(0, seats_of(b=ones))])
     assert episode.error == EpisodeError(
-        "agent", "AgentError", "nobody is seated as 'a'; there are policies for ['b']", "a"
+        "agent", "AgentError", "there is no policy for 'a', only for ['b']; seat one", "a"
     )
     assert episode.turns == ()
 
@@ -856,44 +855,3 @@ def test_derived_seeds() -> None:
     assert derive_seed(0, "a") == 1481238324449861677, "the same on every machine, in every run"
     assert all(0 <= derive_seed(number) < 2**63 for number in range(100))
     assert len({derive_seed(*parts) for parts in [(0,), (1,), (0, 1), (1, 0), ("a",), ("a", "\ud800"), ()]}) == 7
-
-
-# Seats
-
-
-def test_seats() -> None:
-    loaded = []
-
-    def load(name: str, agents: tuple[str, ...]) -> ScriptedPolicy:
-        loaded.append((name, agents))
-        return ScriptedPolicy([], name)
-
-    def names(*given: str) -> dict[str, str]:
-        return {agent: policy.name for agent, policy in seats.parse_seats(given, Told(), load).items()}
-
-    assert names() == dict.fromkeys("abc", "random")
-    assert names("b=human", "c=runs/x=y") == {"a": "random", "b": "human", "c": "runs/x=y"}
-    loaded.clear()
-    same = seats.parse_seats(["a=me", "b=me"], Told(), load)
-    assert same["a"] is same["b"] and loaded == [("me", ("a", "b")), ("random", ("c",))]
-
-
-@pytest.mark.parametrize(
-    ("seat", "complaint"),
-    [
-        ("human", "'human' seats nobody; write agent=who, for instance a=human"),
-        ("a=", "'a=' seats nobody"),
-        ("d=human", "Told has no agent 'd'; its agents are a, b, c"),
-        ("=human", "Told has no agent ''"),
-    ],
-)
-def test_seats_that_make_no_sense(seat: str, complaint: str) -> None:
-    with pytest.raises(AgentError, match=complaint):
-        seats.parse_seats([seat], Told(), lambda name, agents: ones)
-
-
-def test_policies_by_name() -> None:
-    assert isinstance(seats.policy("random", "game:KuhnPoker-v0"), RandomPolicy)
-    assert isinstance(seats.policy("human", "game:KuhnPoker-v0"), HumanPolicy)
-    with pytest.raises(AgentError, match=r"nobody is called 'nobody', and there is no such folder\. Seat random"):
-        seats.policy("nobody", "game:KuhnPoker-v0")

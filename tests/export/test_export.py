@@ -59,7 +59,7 @@ def episode(*turns: Turn, **changes: Any) -> Episode:
 
 def run_of(folder: Path, *episodes: Episode) -> RunReader:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "episodes.jsonl").write_text("".join(f"{to_json(one)}\n" for one in episodes))
+    (folder / "episodes.jsonl").write_text("".join(f"{to_json(episode)}\n" for episode in episodes))
     library = RunLibrary(folder)
     return library.open(next(iter(library.runs())))
 
@@ -91,7 +91,7 @@ def test_prompts_that_extend_one_another_share_a_row() -> None:
     assert (second["agent"], second["turns"], second["input_ids"]) == ("b", [2], [9, 8])
 
 
-def test_a_prompt_that_was_cut_begins_a_row_of_its_own() -> None:
+def test_a_prompt_that_was_cut_begins_a_new_row() -> None:
     turns = [
         Turn("a", "x", answer("A", [1], [2])),
         Turn("a", "y", answer("B", [1, 2, 3], [4])),
@@ -146,7 +146,7 @@ def test_every_sampled_token_is_trained_once(steps: list[tuple[list[int], list[i
     assert all(len(row["rewards"]) == len(row["turns"]) for row in made)
 
 
-def test_tools_thoughts_and_pictures() -> None:
+def test_tools_reasoning_and_images() -> None:
     call = write_call("look", {"at": "the sky"})
     turns = [
         Turn(
@@ -173,11 +173,11 @@ LOOK = ToolSpec("look", "Look somewhere.", {"type": "object", "properties": {"at
 WAIT = ToolSpec("wait")
 
 
-def test_a_row_begins_with_what_its_agent_was_told() -> None:
+def test_a_row_begins_with_its_agents_role() -> None:
     turns = [
         Turn("a", "x", answer("A", [1, 2], [3]), reward=0.5),
         Turn("b", "y", answer("B", [9], [8])),
-        Turn("a", "z", answer("C", [2, 4], [5])),  # the prompt was cut, so that a row of its own begins
+        Turn("a", "z", answer("C", [2, 4], [5])),  # the prompt was cut, so that a new row begins
         Turn("c", "w", Response("D")),
     ]
     roles = {"a": Role("You are a \ud800.", (LOOK, WAIT)), "b": Role("You are b.")}
@@ -186,7 +186,7 @@ def test_a_row_begins_with_what_its_agent_was_told() -> None:
     assert [row["messages"][0] for row in after[:2]] == [system, system]
     assert after[2]["messages"][0]["content"] == "You are b."
     assert [row["messages"][1:] for row in after[:3]] == [row["messages"] for row in before[:3]]
-    assert after[3] == before[3], "nobody knows what c was told"
+    assert after[3] == before[3], "the role of c is not recorded"
     for name in set(before[0]) - {"messages", "tools"}:
         assert [row[name] for row in after] == [row[name] for row in before], "the tokens hold it already"
     nothing = {"type": "object", "properties": {}}
@@ -210,12 +210,12 @@ def test_messages_and_tools_give_the_tokens_under_the_model_s_chat_template() ->
     tokenizer = tiny_tokenizer(["Find the ball. Where is it? It is there."] * 3, tools=True)
     tokenizer.chat_template = "{% if tools %}<|system|>{{ tools | tojson }}{% endif %}" + CHAT_TEMPLATE
     llm = TransformersLLM(tiny_model(tokenizer, width=16, layers=1, heads=2), tokenizer)
-    said = [
+    observations = [
         "Where is it?",
         [{"type": "tool_result", "name": "look", "text": "nothing"}, {"type": "text", "text": "Well?"}],
     ]
     history: list[views.Exchange] = []
-    for observation, text in zip(said, [write_call("look", {"at": "sky"}), "It is there."], strict=True):
+    for observation, text in zip(observations, [write_call("look", {"at": "sky"}), "It is there."], strict=True):
         prompt = llm.encode(views.chat(role, [*history, views.Exchange(observation, None)]), role.tools)
         history.append(views.Exchange(observation, Response(text, prompt, llm.encode_answer(text))))
     turns = [Turn("a", exchange.observation, exchange.response) for exchange in history if exchange.response]
@@ -230,24 +230,24 @@ def test_messages_and_tools_give_the_tokens_under_the_model_s_chat_template() ->
 # The file
 
 
-def test_a_file_holds_what_is_asked_for(tmp_path: Path) -> None:
+def test_a_file_has_the_selected_rows(tmp_path: Path) -> None:
     jobs = [Job(seed, RandomPolicy()) for seed in range(30)]
     played = collect(lambda: marl_gem.make("game:KuhnPoker-v0"), jobs)
     broken = episode(Turn("player_0", "?", Response("!")), ending="error", error=EpisodeError("llm", "X", "x"))
     run = run_of(tmp_path / "run", *played, broken)
     written = write_chat(run, tmp_path / "all.jsonl")
     assert (written.rows, written.episodes, written.errors) == (60, 30, 1) and len(read(tmp_path / "all.jsonl")) == 60
-    write_chat(run, tmp_path / "deep" / "own.jsonl", agent="player_1", won=True)
-    won = [one for one in played if one.returns["player_1"] > 0]
-    own = read(tmp_path / "deep" / "own.jsonl")
-    assert [row["episode"] for row in own] == [one.id for one in won]
-    assert {(row["agent"], row["outcome"]) for row in own} == {("player_1", "won")}
-    assert [row["return"] for row in own] == [one.returns["player_1"] for one in won]
-    assert own[0]["line"] == str(played.index(won[0]) + 1)
-    assert {tuple(row) for row in read(tmp_path / "all.jsonl")} == {tuple(own[0])}, "all rows have the same columns"
+    write_chat(run, tmp_path / "deep" / "won.jsonl", agent="player_1", success=True)
+    won = [episode for episode in played if episode.returns["player_1"] > 0]
+    kept = read(tmp_path / "deep" / "won.jsonl")
+    assert [row["episode"] for row in kept] == [episode.id for episode in won]
+    assert {(row["agent"], row["outcome"]) for row in kept} == {("player_1", "win")}
+    assert [row["return"] for row in kept] == [episode.returns["player_1"] for episode in won]
+    assert kept[0]["line"] == str(played.index(won[0]) + 1)
+    assert {tuple(row) for row in read(tmp_path / "all.jsonl")} == {tuple(kept[0])}, "all rows have the same columns"
 
 
-def test_no_file_is_replaced_unless_asked_to_and_none_is_left_half(tmp_path: Path) -> None:
+def test_no_file_is_replaced_without_force_or_left_incomplete(tmp_path: Path) -> None:
     run, path = run_of(tmp_path / "run", episode(Turn("a", "?", Response("!")))), tmp_path / "out.jsonl"
     path.write_text("precious")
     with pytest.raises(RecordError, match="--force"):
@@ -255,9 +255,9 @@ def test_no_file_is_replaced_unless_asked_to_and_none_is_left_half(tmp_path: Pat
     assert path.read_text() == "precious"
     write_chat(run, path, force=True)
     assert len(read(path)) == 1
-    for own in run.paths:
+    for file in run.paths:
         with pytest.raises(RecordError, match="belongs to the run"):
-            write_chat(run, own, force=True)
+            write_chat(run, file, force=True)
     with pytest.raises(RecordError, match="is a folder"):
         write_chat(run, tmp_path, force=True)
     path.write_text("precious")
@@ -289,7 +289,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
 
 
 @needs_datasets
-def test_datasets_loads_it_whatever_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datasets_loads_the_file_whatever_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes a column's type from the first 10 MB; so rows with tokens, and with pictures, must be among them."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     import datasets
@@ -308,7 +308,7 @@ def test_datasets_loads_it_whatever_comes_first(tmp_path: Path, monkeypatch: pyt
         "json", data_files=str(tmp_path / "out.jsonl"), split="train", cache_dir=str(tmp_path / "cache")
     )
     by_id = {row["episode"]: row for row in loaded}
-    assert by_id.keys() == {one.id for one in [*plain, *odd]}
+    assert by_id.keys() == {record.id for record in [*plain, *odd]}
     assert by_id["last"]["input_ids"] == [2**31, 3] and by_id["last"]["loss_mask"] == [0, 1]
     assert by_id["last"]["messages"][0] == {
         "role": "tool",
@@ -317,9 +317,11 @@ def test_datasets_loads_it_whatever_comes_first(tmp_path: Path, monkeypatch: pyt
         "name": "t",
         "train": False,
     }
-    told = [tool["function"] for tool in json.loads(by_id["with tools"]["tools"])]
+    schemas = [tool["function"] for tool in json.loads(by_id["with tools"]["tools"])]
     nothing = {"type": "object", "properties": {}}
-    assert [tool["parameters"] for tool in told] == [tools[0].parameters, nothing], "no schema is filled up with others"
+    assert [tool["parameters"] for tool in schemas] == [tools[0].parameters, nothing], (
+        "no schema is filled up with others"
+    )
     assert by_id["with tools"]["messages"][0]["role"] == "system" and by_id["last"]["tools"] == "[]"
     assert by_id["with a picture"]["images"] == [PICTURE] and by_id["plain 3"]["input_ids"] == []
     assert (
@@ -332,7 +334,7 @@ def test_datasets_loads_it_whatever_comes_first(tmp_path: Path, monkeypatch: pyt
 
 
 @needs_inspect
-def test_inspect_reads_it_back(tmp_path: Path) -> None:
+def test_inspect_reads_the_log(tmp_path: Path) -> None:
     from inspect_ai.log import read_eval_log
 
     call = write_call("look", {"at": ["the", "sky"]})
@@ -369,10 +371,10 @@ def test_inspect_reads_it_back(tmp_path: Path) -> None:
     by_id = {sample.id: sample for sample in log.samples}
     first = by_id["one:a"]
     assert [message.role for message in first.messages] == ["user", "assistant", "tool", "assistant"]
-    asked, told = first.messages[1], first.messages[2]
-    assert asked.role == "assistant" and told.role == "tool" and asked.tool_calls
-    assert asked.tool_calls[0].arguments == {"at": ["the", "sky"]} and told.tool_call_id == asked.tool_calls[0].id
-    assert asked.text == "Hm." and first.output.completion == "It is blue."
+    call, result = first.messages[1], first.messages[2]
+    assert call.role == "assistant" and result.role == "tool" and call.tool_calls
+    assert call.tool_calls[0].arguments == {"at": ["the", "sky"]} and result.tool_call_id == call.tool_calls[0].id
+    assert call.text == "Hm." and first.output.completion == "It is blue."
     assert first.scores and (first.scores["return"].value, first.scores["outcome"].value, first.epoch) == (1.0, 1.0, 2)
     assert by_id["one:b"].messages[-1].text == "Me ?."
     assert by_id["two/../x:a"].model_usage["model of a"].total_tokens == 15
@@ -382,7 +384,7 @@ def test_inspect_reads_it_back(tmp_path: Path) -> None:
 
 
 @needs_inspect
-def test_inspect_is_told_what_an_agent_was_told(tmp_path: Path) -> None:
+def test_a_sample_begins_with_its_agents_role(tmp_path: Path) -> None:
     from inspect_ai.log import read_eval_log
 
     roles = {"a": Role("You \ud800 look.", (LOOK,)), "b": Role(tools=(LOOK,))}
@@ -409,7 +411,7 @@ def test_the_same_game_twice_makes_two_samples(tmp_path: Path) -> None:
     assert sorted(sample.output.completion for sample in samples) == ["after", "before"]
 
 
-def test_inspect_is_asked_for_by_name_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_inspect_is_an_error_that_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *arguments: Any, **more: Any) -> Any:
@@ -427,7 +429,7 @@ def test_inspect_is_asked_for_by_name_where_it_is_missing(tmp_path: Path, monkey
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command("export")(export)
-app.command("nothing")(lambda: None)  # with one command alone typer leaves its name out
+app.command("nothing")(lambda: None)  # with a single command typer leaves its name out
 
 
 def run_export(*arguments: str | Path) -> Any:
@@ -449,7 +451,7 @@ def test_the_command(tmp_path: Path) -> None:
     run_of(tmp_path / "runs" / "b", episode(Turn("a", "?", Response("!"))))
     with pytest.raises(MarlGemError, match="choose one with --run"):
         run_export(tmp_path / "runs", "--out", tmp_path / "y.jsonl")
-    assert run_export(tmp_path / "runs", "--run", "a", "--won", "--out", tmp_path / "y.jsonl").exit_code == 0
+    assert run_export(tmp_path / "runs", "--run", "a", "--success", "--out", tmp_path / "y.jsonl").exit_code == 0
     assert run_export(run.path, "--out", tmp_path / "z", "--format", "parquet").exit_code == 2
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import marl_gem
 from marl_gem.errors import ConfigError, LLMError, RecordError, TransientLLMError
-from marl_gem.llm import Sampling
+from marl_gem.llm import LLM, Sampling
 from marl_gem.llm.cache import FORMAT, Cached, ResponseCache, request_key
 from marl_gem.llm.retry import Backoff, Retrying
 from marl_gem.policies import LLMPolicy
@@ -68,7 +68,7 @@ class Counting:
         )
 
 
-def ask(llm: Any, messages: Sequence[Message] = HELLO, sampling: Sampling = PLAIN, seed: int = 7) -> Response:
+def ask(llm: LLM, messages: Sequence[Message] = HELLO, sampling: Sampling = PLAIN, seed: int = 7) -> Response:
     return asyncio.run(llm.complete(messages, sampling, seed))
 
 
@@ -131,16 +131,16 @@ def test_what_makes_another_question(other: dict[str, Any]) -> None:
 
 
 def test_the_order_of_names_makes_no_other_question() -> None:
-    one, two = {"type": "object", "title": "x"}, {"title": "x", "type": "object"}
-    keys = {request_key(Counting(), HELLO, PLAIN, 7, [ToolSpec("look", "", schema)]) for schema in (one, two)}
+    first, second = {"type": "object", "title": "x"}, {"title": "x", "type": "object"}
+    keys = {request_key(Counting(), HELLO, PLAIN, 7, [ToolSpec("look", "", schema)]) for schema in (first, second)}
     assert len(keys) == 1
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=3)), min_size=1, max_size=3))
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_two_conversations_share_a_key(said: list[tuple[str, str]]) -> None:
-    messages: list[Message] = [{"role": role, "content": text} for role, text in said]
-    joined: list[Message] = [{"role": said[0][0], "content": "".join(text for _, text in said)}]
+def test_no_two_conversations_share_a_key(lines: list[tuple[str, str]]) -> None:
+    messages: list[Message] = [{"role": role, "content": text} for role, text in lines]
+    joined: list[Message] = [{"role": lines[0][0], "content": "".join(text for _, text in lines)}]
     same = request_key(Counting(), messages, PLAIN, 7, ()) == request_key(Counting(), joined, PLAIN, 7, ())
     assert same == (messages == joined)
 
@@ -238,7 +238,7 @@ def test_a_failure_that_nobody_hears_is_not_reported_by_asyncio(file: Path, capl
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                raise LLMError("broken while it was told to stop") from None
+                raise LLMError("broken while it was cancelled") from None
             raise AssertionError
 
     async def leave() -> None:
@@ -271,8 +271,8 @@ def test_a_cache_serves_one_event_loop_after_the_other_also_after_a_cut_one(file
 
 def test_two_models_share_a_cache(file: Path) -> None:
     cache = ResponseCache(file)
-    one, other = Cached(Counting("one"), cache), Cached(Counting("other"), cache)
-    assert [ask(llm).cached for llm in (one, other, one, other)] == [False, False, True, True]
+    model, other = Cached(Counting("one"), cache), Cached(Counting("other"), cache)
+    assert [ask(llm).cached for llm in (model, other, model, other)] == [False, False, True, True]
 
 
 def test_a_run_that_is_played_again_asks_nothing_and_repeats_ask_anew(file: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_run_that_is_played_again_asks_nothing_and_repeats_ask_anew(file: Path
 
 ASKER = """
 import asyncio, sys
-from marl_gem.llm import Sampling
+from marl_gem.llm import LLM, Sampling
 from marl_gem.llm.cache import Cached
 from marl_gem.types import Response
 
@@ -330,8 +330,8 @@ asyncio.run(main())
 def test_several_processes_use_one_file_from_its_beginning(file: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", ASKER, str(file)]
     askers = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    told = [asker.communicate(timeout=60)[1] for asker in askers]
-    assert [asker.returncode for asker in askers] == [0] * 4, told
+    errors = [asker.communicate(timeout=60)[1] for asker in askers]
+    assert [asker.returncode for asker in askers] == [0] * 4, errors
     connection = sqlite3.connect(file)
     assert connection.execute("SELECT count(*) FROM answers").fetchone() == (300,)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -383,7 +383,7 @@ def of_a_later_format(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (text_file, "not a database"),
         (zeros_in_the_header, "not a database"),
@@ -393,11 +393,11 @@ def of_a_later_format(file: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_cache_is_told_and_left_as_it_is(
-    file: Path, spoil: Callable[[Path], None], told: str
+    file: Path, spoil: Callable[[Path], None], message: str
 ) -> None:
     spoil(file)
     before = file.read_bytes() if file.is_file() else b""
-    with pytest.raises(RecordError, match=told) as caught:
+    with pytest.raises(RecordError, match=message) as caught:
         ResponseCache(file)
     assert str(file) in str(caught.value) and "name another file" in str(caught.value)
     assert (file.read_bytes() if file.is_file() else b"") == before

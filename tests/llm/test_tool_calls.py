@@ -22,17 +22,17 @@ plain = st.recursive(
 
 
 @given(st.lists(st.tuples(texts, st.dictionaries(texts, plain, max_size=3)), max_size=3), texts)
-def test_what_is_written_is_read_back(calls: list[tuple[str, dict[str, Any]]], said: str) -> None:
-    said = said.replace("<tool_call>", "").strip()
-    written = said + "".join(write_call(name, arguments) for name, arguments in calls)
-    assert read_calls(written) == (said, [ToolCall(name, arguments) for name, arguments in calls])
+def test_what_is_written_is_read_back(calls: list[tuple[str, dict[str, Any]]], text: str) -> None:
+    text = text.replace("<tool_call>", "").strip()
+    written = text + "".join(write_call(name, arguments) for name, arguments in calls)
+    assert read_calls(written) == (text, [ToolCall(name, arguments) for name, arguments in calls])
 
 
 @given(texts)
 def test_any_text_is_read(text: str) -> None:
-    said, calls = read_calls(text)
+    remaining, calls = read_calls(text)
     assert "<tool_call>" not in text or calls
-    assert said in text or calls
+    assert remaining in text or calls
 
 
 def test_calls_stand_between_words() -> None:

@@ -22,6 +22,7 @@ from marl_gem.llm import Sampling  # noqa: E402
 from marl_gem.llm.transformers import TransformersLLM, load  # noqa: E402
 from marl_gem.policies import LLMPolicy  # noqa: E402
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer  # noqa: E402
+from marl_gem.types import Message  # noqa: E402
 from marl_gem.views import chat  # noqa: E402
 
 LINES = ["Your card: K. Moves so far: nothing.", "Your card: J. You may check or bet.", "a b c d e f g h i"]
@@ -34,7 +35,7 @@ def llm() -> TransformersLLM:
     return TransformersLLM(tiny_model(TOKENIZER, width=32, context=CONTEXT, seed=3), TOKENIZER, name="tiny")
 
 
-def user(text: Any) -> list[dict[str, Any]]:
+def user(text: Any) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 
@@ -64,7 +65,7 @@ def log_probabilities(llm: TransformersLLM, response: Response, temperature: flo
     with torch.no_grad():
         logits = llm.model(input_ids=ids).logits[0, len(response.prompt_ids) - 1 : -1]
     chosen = torch.tensor(response.token_ids).unsqueeze(1)
-    return torch.log_softmax(logits / temperature, -1).gather(1, chosen).squeeze(1).tolist()
+    return [*map(float, torch.log_softmax(logits / temperature, -1).gather(1, chosen).squeeze(1))]
 
 
 # Tokens in, tokens out
@@ -81,7 +82,7 @@ def test_the_second_prompt_starts_with_the_first_and_what_was_sampled(llm: Trans
 
 
 def test_a_prompt_is_the_chat_template_s(llm: TransformersLLM) -> None:
-    messages = [
+    messages: list[Message] = [
         {"role": "system", "content": "Play."},
         {"role": "user", "content": [{"type": "text", "text": "One?"}, {"type": "text", "text": "Now!"}]},
         {"role": "assistant", "content": "1"},
@@ -131,8 +132,8 @@ def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(llm: Transformer
     together = ask(llm, *requests)
     alone = [ask(llm, request)[0] for request in requests]
     assert [response.token_ids for response in together] == [response.token_ids for response in alone]
-    for one, other in zip(together, alone, strict=True):
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    for batched, single in zip(together, alone, strict=True):
+        assert batched.logprobs == pytest.approx(single.logprobs, abs=1e-4)
 
 
 def test_same_seed_same_answer_other_seed_another(llm: TransformersLLM) -> None:
@@ -315,8 +316,8 @@ def test_top_p_draws_from_the_most_likely_tokens_alone(llm: TransformersLLM) -> 
         for row, token, logprob in zip(logits, response.token_ids, response.logprobs, strict=True):
             likely = sorted(enumerate((row / 0.8).softmax(-1).tolist()), key=lambda pair: -pair[1])
             kept, total = {}, 0.0
-            for place, probability in likely:
-                kept[place] = probability
+            for index, probability in likely:
+                kept[index] = probability
                 total += probability
                 if total >= top_p:
                     break
@@ -338,12 +339,12 @@ def test_requests_with_and_without_top_p_go_together(llm: TransformersLLM) -> No
 
 def test_an_answer_ends_before_a_stop_text(llm: TransformersLLM) -> None:
     answers = ask(llm, *(("a", seed) for seed in range(20)))
-    seed, whole = next((seed, answer) for seed, answer in enumerate(answers) if len(answer.text) > 3)
-    stop = whole.text[2:3]
+    seed, complete = next((seed, answer) for seed, answer in enumerate(answers) if len(answer.text) > 3)
+    stop = complete.text[2:3]
     (cut,) = ask(llm, ("a", seed), sampling=Sampling(max_tokens=8, stop=("never", stop)))
-    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.text == complete.text[: complete.text.index(stop)]
     assert cut.finish_reason == "stop"
-    assert whole.token_ids[: len(cut.token_ids)] == cut.token_ids  # what was sampled is told whole
+    assert complete.token_ids[: len(cut.token_ids)] == cut.token_ids  # all sampled tokens are kept
     assert len(cut.logprobs) == len(cut.token_ids)
 
 

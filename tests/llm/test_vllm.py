@@ -184,7 +184,7 @@ def user(text: str) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 
-def ask(model: HTTPModel, messages: list[Message] | None = None, seed: int = 0, **sampling: Any) -> Response:
+def ask(model: HTTPModel, messages: Any = None, seed: int = 0, **sampling: Any) -> Response:
     return asyncio.run(model.complete(messages or user("1 2 3"), Sampling(**{"max_tokens": 8, **sampling}), seed))
 
 
@@ -195,7 +195,7 @@ def encode(messages: list[Message]) -> tuple[int, ...]:
 def logits_of(response: Response, model: LlamaForCausalLM) -> torch.Tensor:
     """The logits before each token of an answer, as a pass of transformers over all of it gives them."""
     with torch.no_grad():
-        logits = model(input_ids=torch.tensor([response.prompt_ids + response.token_ids])).logits
+        logits: torch.Tensor = model(input_ids=torch.tensor([response.prompt_ids + response.token_ids])).logits
     return logits[0, len(response.prompt_ids) - 1 : -1]
 
 
@@ -293,12 +293,12 @@ def test_processed_logprobs_are_those_of_the_draw(server: Server, sampling: dict
 
 
 def test_an_answer_ends_before_a_stop_text(model: HTTPModel) -> None:
-    whole = ask(model)
-    first, second, third = (whole.text[start : start + 3] for start in (0, 3, 6))
+    answer = ask(model)
+    first, second, third = (answer.text[start : start + 3] for start in (0, 3, 6))
     assert {first, second, third} <= set(MOVES) and second != third
     response = ask(model, stop=(third,))
     assert (response.text, response.finish_reason) == (first + second, "stop")
-    assert response.token_ids == whole.token_ids[:3]  # with what ended it, as it was sampled
+    assert response.token_ids == answer.token_ids[:3]  # with the stop text, as it was sampled
 
 
 def test_odd_texts_reach_the_model(model: HTTPModel) -> None:
@@ -334,7 +334,8 @@ def test_an_unknown_model_is_told_with_those_that_are_served(server: Server) -> 
 def write_adapter(folder: Path, seed: int) -> LlamaForCausalLM:
     """Write a LoRA adapter with random weights as peft does; returns the model with it merged in."""
     rank, alpha, targets = 4, 8, ("self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj")
-    generator, merged, tensors = torch.Generator().manual_seed(seed), copy.deepcopy(MODEL), {}
+    generator, merged = torch.Generator().manual_seed(seed), copy.deepcopy(MODEL)
+    tensors: dict[str, torch.Tensor] = {}
     for layer in range(MODEL.config.num_hidden_layers):
         for name in (f"model.layers.{layer}.{target}" for target in targets):
             linear = merged.get_submodule(name)

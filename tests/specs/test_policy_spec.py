@@ -105,7 +105,7 @@ def test_names_of_policies_that_learn(text: str, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(
     "text",
-    ["random", "human", "scripted:x", "scripted", "replay", "run", "", "User", "2nd", "a b", f"a@{URL}", "runs/x"],
+    ["random", "human", "scripted:x", "scripted", "replay", "", "User", "2nd", "a b", f"a@{URL}", "runs/x"],
 )
 def test_other_texts_are_no_such_names(text: str) -> None:
     assert not is_learner_name(text)
@@ -240,6 +240,11 @@ def test_an_agent_that_the_scenario_does_not_have(info: ScenarioInfo) -> None:
         assign_seats(pairs, info)
     open_info = msgspec.structs.replace(info, joins=True)
     assert list(assign_seats(pairs, open_info)) == ["player_0", "player_1", "player_2"], "it may join later"
+
+
+def test_a_policys_text_may_hold_an_equals_sign(tmp_path: Path) -> None:
+    (tmp_path / "x=y").mkdir()
+    assert parse_assignment(f"a={tmp_path}/x=y") == ("a", PolicySpec("run", f"{tmp_path}/x=y"))
 
 
 @pytest.mark.parametrize("text", ["player_0", "player_0=", "=random", ""])

@@ -26,9 +26,9 @@ from marl_gem.scenarios.tau import retail
 from marl_gem.scenarios.tau.assistants import act
 from marl_gem.scenarios.tau.common import transfer_to_human_agents
 from marl_gem.scenarios.tau.database import Database, Session
+from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.domain import Domain, Task
 from marl_gem.scenarios.tau.env import OPENING, TauEnv
-from marl_gem.scenarios.tau.reward import STOP
 from marl_gem.scenarios.tau.scripts import ScriptPolicy
 from marl_gem.scenarios.tau.tool import tool
 from marl_gem.tools.calls import write_call
@@ -175,7 +175,7 @@ def test_an_answer_that_cannot_even_be_written_breaks_nothing_off(number: int) -
 
 @pytest.mark.parametrize("calls", ["first", "all"])
 def test_ten_thousand_calls_in_one_response(calls: Any) -> None:
-    env, started = begun(TauEnv(desk(), calls=calls)), time.perf_counter()
+    env, started = begun(TauEnv(desk(), calls=calls)), time.process_time()
     env.step({"assistant": NOTE})
     observations, *_, infos = env.step({"assistant": NOTE * 10_000})
     info = infos["assistant"]
@@ -185,7 +185,7 @@ def test_ten_thousand_calls_in_one_response(calls: Any) -> None:
     parts: Any = observations["assistant"] if calls == "first" else info["final_observation"]
     assert len(parts) == 10_000  # one answer for each, which chat APIs insist on
     assert finish(env)["ended"] == ("stopped" if calls == "first" else "cut off")
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_one_call_falls_under_no_rule_for_several() -> None:
@@ -214,7 +214,7 @@ LONG_TEXTS = {
 def test_ten_megabytes_at_once(what: str) -> None:
     text = LONG_TEXTS[what]
     for seat in ("user", "assistant"):
-        started, env = time.perf_counter(), TauEnv(desk(), user_reward="fidelity")
+        started, env = time.process_time(), TauEnv(desk(), user_reward="fidelity")
         env.reset(seed=0)
         if seat == "assistant":
             env.step({"user": "Hello"})
@@ -223,7 +223,7 @@ def test_ten_megabytes_at_once(what: str) -> None:
         info = finish(env)
         assert info["ended"] == ("stopped" if seat == "user" or "###" not in text else info["ended"])
         assert 0 <= env.returns["user"] <= 1 and env.returns["assistant"] == 0
-        assert time.perf_counter() - started < 10
+        assert time.process_time() - started < 10
 
 
 def test_a_calculation_of_ten_megabytes_takes_no_memory() -> None:

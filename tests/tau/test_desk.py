@@ -14,7 +14,7 @@ from marl_gem.policies import PolicyPerSeat, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import catalog, desk
 from marl_gem.scenarios.tau.desk.experts import DONE, SORRY, WHAT, WHO, DeskPolicy
-from marl_gem.scenarios.tau.reward import STOP
+from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.tools.calls import read_calls, write_call
 from marl_gem.types import Episode, Role, ToolCall, to_json
 

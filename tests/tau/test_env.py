@@ -22,10 +22,11 @@ from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import official
 from marl_gem.scenarios.tau.common import think, transfer_to_human_agents
 from marl_gem.scenarios.tau.database import Database, Session
+from marl_gem.scenarios.tau.dialogue import STOP, Dialogue
 from marl_gem.scenarios.tau.domain import Domain, Task
 from marl_gem.scenarios.tau.env import OPENING, TauEnv
 from marl_gem.scenarios.tau.judge import Judge
-from marl_gem.scenarios.tau.reward import STOP, Dialogue, Fidelity, measure_fidelity
+from marl_gem.scenarios.tau.reward import Fidelity, measure_fidelity
 from marl_gem.scenarios.tau.tool import Refused, tool
 from marl_gem.testing import check_env
 from marl_gem.tools.calls import write_call

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from marl_gem.rollout import Job, collect
-from marl_gem.scenarios.tau import airline, catalog, mini
+from marl_gem.scenarios.tau import airline, catalog
 from marl_gem.scenarios.tau.database import Session
 from marl_gem.scenarios.tau.domain import Domain, Task
 from marl_gem.scenarios.tau.scripts import ScriptPolicy
+from scripts import mini_worlds
 
 OFFICIAL = Path(os.environ.get("MARL_GEM_TAU_BENCH", "/nowhere"))
 NAMES = ("retail-mini", "airline-mini")
@@ -46,7 +47,7 @@ def tasks(name: str) -> Iterator[tuple[str, int, Task]]:
 @cache
 def written(name: str) -> Any:
     """The tasks as they are written, with what the loader leaves out."""
-    folder = mini.HERE / catalog.SHIPPED[name]
+    folder = mini_worlds.SHIPPED / catalog.SHIPPED[name]
     return {split: json.loads((folder / f"tasks_{split}.json").read_text("utf-8")) for split in ("test", "train")}
 
 
@@ -64,21 +65,23 @@ def played(name: str, task: Task) -> Iterator[tuple[str, dict[str, Any], str, Se
 
 
 def test_the_generator_makes_these_very_bytes() -> None:
-    built = mini.build()
-    kept = {f"{path.relative_to(mini.HERE)}": path.read_bytes() for path in mini.HERE.rglob("*.json")}
+    built = mini_worlds.build()
+    kept = {
+        f"{path.relative_to(mini_worlds.SHIPPED)}": path.read_bytes() for path in mini_worlds.SHIPPED.rglob("*.json")
+    }
     assert {name: text.encode() for name, text in built.items()} == kept
 
 
 def test_writing_makes_the_same_files(tmp_path: Path) -> None:
-    mini.write(tmp_path)
+    mini_worlds.write(tmp_path)
     for file in tmp_path.rglob("*.*"):
-        assert file.read_bytes() == (mini.HERE / file.relative_to(tmp_path)).read_bytes()
+        assert file.read_bytes() == (mini_worlds.SHIPPED / file.relative_to(tmp_path)).read_bytes()
     assert len(list(tmp_path.rglob("*.json"))) == 10
 
 
 @pytest.mark.parametrize("folder", ["retail", "airline"])
 def test_a_domain_is_small(folder: str) -> None:
-    assert sum(file.stat().st_size for file in (mini.HERE / folder).rglob("*.*")) < 400_000
+    assert sum(file.stat().st_size for file in (mini_worlds.SHIPPED / folder).rglob("*.*")) < 400_000
 
 
 # The data
@@ -385,7 +388,7 @@ def test_what_is_refused_is_against_the_policy(name: str) -> None:
 @pytest.mark.parametrize("folder", ["retail", "airline"])
 def test_the_policy_is_ours(folder: str) -> None:
     """No sentence of it stands in the official one."""
-    ours = (mini.HERE / folder / "policy.md").read_text("utf-8")
+    ours = (mini_worlds.SHIPPED / folder / "policy.md").read_text("utf-8")
     assert len(ours) > 2000 and max(map(len, ours.splitlines())) <= 120
     if not OFFICIAL.is_dir():
         pytest.skip("MARL_GEM_TAU_BENCH names no folder with the official data")

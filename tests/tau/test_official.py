@@ -51,6 +51,21 @@ class {name}(Tool):
 """
 
 
+USER = """
+class LLMUserSimulationEnv(BaseUserSimulationEnv):
+    def build_system_prompt(self, instruction):
+        instruction_display = (
+            ("\\n\\nInstruction: " + instruction + "\\n")
+            if instruction is not None
+            else ""
+        )
+        return f\"\"\"You play a customer.{instruction_display}
+Rules:
+- Say '###STOP###' when you are done.\"\"\"
+"""
+TABLES = {"retail": ("orders", "products", "users"), "airline": ("flights", "reservations", "users")}
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A small checkout of our own making, in the official layout."""
@@ -59,21 +74,28 @@ def checkout(tmp_path: Path) -> Path:
         folder = root / "tau_bench" / "envs" / name
         (folder / "data").mkdir(parents=True)
         (folder / "tools").mkdir()
-        (folder / "data" / "orders.json").write_text('{"#W1": {"status": "pending"}, "#W2": {}}')
+        for table in TABLES[name]:
+            (folder / "data" / f"{table}.json").write_text('{"#W1": {"status": "pending"}, "#W2": {}}')
         (folder / "data" / "__init__.py").write_text("raise SystemExit('must not run')")
         (folder / "wiki.md").write_text("# Policy\nBe kind.")
-        (folder / ("tasks_test.py" if name == "retail" else "tasks.py")).write_text(
-            TASKS.format(canary=tmp_path / "ran"), "utf-8"
-        )
+        (folder / "tasks_test.py").write_text(TASKS.format(canary=tmp_path / "ran"), "utf-8")
         for tool in ("think", "cancel"):
             (folder / "tools" / f"{tool}.py").write_text(TOOL.format(name=tool.title(), tool=tool))
         (folder / "tools" / "__init__.py").write_text("from .think import Think\nALL_TOOLS = [Cancel, Think]\n")
+    (root / "tau_bench" / "envs" / "user.py").write_text(USER)
     return root
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file by its path within a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_an_import_reads_tasks_and_tools_and_runs_nothing(checkout: Path, tmp_path: Path) -> None:
     counts = official.import_checkout(checkout, tmp_path / "into")
-    assert counts == {name: {"records": 2, "test tasks": 2, "tools": 2} for name in official.DOMAINS}
+    assert counts == {
+        name: {"records": 6, "test tasks": 2, "tools": 2, "official user prompts": 1} for name in official.DOMAINS
+    }
     first, second = json.loads((tmp_path / "into" / "airline" / "tasks_test.json").read_text())
     assert first == {
         "annotator": "0",
@@ -97,11 +119,64 @@ def test_an_import_reads_tasks_and_tools_and_runs_nothing(checkout: Path, tmp_pa
     assert {path.name for path in tmp_path.iterdir()} == {"tau-bench", "into"}  # no scratch is left
 
 
-def test_a_second_import_replaces_the_first_whole(checkout: Path, tmp_path: Path) -> None:
+def test_a_second_import_replaces_the_files_of_the_first(checkout: Path, tmp_path: Path) -> None:
     official.import_checkout(checkout, tmp_path / "into")
-    (tmp_path / "into" / "retail" / "old.json").write_text("{}")
+    first = contents(tmp_path / "into")
+    (tmp_path / "into" / "retail" / "policy.md").write_text("old")
+    (tmp_path / "into" / "airline" / "data" / "users.json").unlink()
     official.import_checkout(checkout, tmp_path / "into")
-    assert not (tmp_path / "into" / "retail" / "old.json").exists()
+    assert contents(tmp_path / "into") == first
+
+
+def test_what_the_user_put_beside_an_import_stays(checkout: Path, tmp_path: Path) -> None:
+    into = tmp_path / "into"
+    official.import_checkout(checkout, into)
+    (into / "retail" / "user.md").write_text("You are brief. {instruction} {stop}")
+    (into / "retail" / "tasks_mine.json").write_text("[]")
+    (into / "airline" / "notes" / "deep").mkdir(parents=True)
+    (into / "airline" / "notes" / "deep" / "a.txt").write_text("mine")
+    (into / "airline" / "empty").mkdir()
+    (into / "airline" / "link").symlink_to("notes")
+    before = contents(into)
+    official.import_checkout(checkout, into)
+    assert contents(into) == before
+    assert (into / "airline" / "empty").is_dir() and (into / "airline" / "link").readlink() == Path("notes")
+    assert {path.name for path in tmp_path.iterdir()} == {"tau-bench", "into"}
+
+
+# The prompt of the official user simulator
+
+
+def test_the_official_user_prompt_is_read_without_running_it(checkout: Path, tmp_path: Path) -> None:
+    official.import_checkout(checkout, tmp_path / "into")
+    prompt = "You play a customer.\n\nInstruction: {instruction}\n\nRules:\n- Say '{stop}' when you are done."
+    for name in official.DOMAINS:
+        assert (tmp_path / "into" / name / "user_official.md").read_text() == prompt
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "class LLMUserSimulationEnv:\n    pass",
+        USER.replace("###STOP###", "stop"),
+        USER.replace("{instruction_display}", "{self.instruction}"),
+        USER.replace("{instruction_display}", "{instruction_display!r}"),
+        USER.replace("{instruction_display}", "{f(instruction)}"),
+        USER.replace('("\\n\\nInstruction: " + instruction + "\\n")', "instruction_display"),
+        USER.replace('("\\n\\nInstruction: " + instruction + "\\n")', " + ".join(["instruction"] * 900)),
+    ],
+)
+def test_without_a_prompt_that_can_be_read_there_is_none(checkout: Path, tmp_path: Path, text: str | None) -> None:
+    file = checkout / "tau_bench" / "envs" / "user.py"
+    file.unlink() if text is None else file.write_text(text)
+    counts = official.import_checkout(checkout, tmp_path / "into")
+    assert counts["retail"]["official user prompts"] == 0
+    assert not (tmp_path / "into" / "retail" / "user_official.md").exists()
+
+
+# Checkouts that are not as expected
 
 
 @pytest.mark.parametrize(
@@ -119,9 +194,14 @@ def test_a_second_import_replaces_the_first_whole(checkout: Path, tmp_path: Path
         ("retail/tools/cancel.py", "class Cancel:\n    def get_info():\n        return info()", "line 3.*plain value"),
         ("retail/tools/__init__.py", "ALL_TOOLS = [Missing]", "no get_info was found for .'Missing'."),
         ("retail/tools/__init__.py", "", "no list ALL_TOOLS"),
-        ("airline/data/orders.json", "{", "cannot be read"),
-        ("airline/data/orders.json", "[" * 100_000, "nested too deeply"),
-        ("airline/data/orders.json", "[]", "no table"),
+        ("airline/data/flights.json", "{", "cannot be read"),
+        ("airline/data/flights.json", "[" * 100_000, "nested too deeply"),
+        ("airline/data/flights.json", "[]", "no table"),
+        ("airline/data/flights.json", "{}", "airline lacks records in data/flights.json: .*no complete checkout"),
+        ("retail/tasks_test.py", f"TASKS = [{'-' * 300_000}1]", "cannot be read"),
+        ("retail/tools/cancel.py", f"X = {'-' * 300_000}1", "cannot be read"),
+        ("user.py", f"X = {'-' * 300_000}1", "cannot be read"),
+        ("retail/tasks_test.py", f"[Task(user_id={'-' * 2000}1, instruction='', actions=[])]", "line 1.*plain value"),
     ],
 )
 def test_a_file_that_is_not_as_expected_is_named_and_nothing_is_written(
@@ -135,6 +215,66 @@ def test_a_file_that_is_not_as_expected_is_named_and_nothing_is_written(
     assert file.rpartition("/")[2] in str(raised.value)
     assert sorted(path.read_bytes() for path in (tmp_path / "into").rglob("*") if path.is_file()) == before
     assert {path.name for path in tmp_path.iterdir()} == {"tau-bench", "into"}
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("airline", "tasks_test.py"),
+        ("retail", "tasks_test.py"),
+        ("airline", "data/flights.json"),
+        ("retail", "data/users.json"),
+        ("retail", "wiki.md"),
+        ("airline", "tools/__init__.py"),
+    ],
+)
+def test_a_checkout_without_a_part_says_which_is_missing(checkout: Path, tmp_path: Path, name: str, file: str) -> None:
+    (checkout / "tau_bench" / "envs" / name / "tasks_train.py").write_text(TASKS.format(canary=tmp_path / "ran"))
+    (checkout / "tau_bench" / "envs" / name / file).unlink()
+    with pytest.raises(RecordError, match=f"{name} lacks {file}: this is no complete checkout .*git clone https"):
+        official.import_checkout(checkout, tmp_path / "into")
+    assert not (tmp_path / "into").exists()
+
+
+def test_all_that_is_missing_is_named_at_once(checkout: Path, tmp_path: Path) -> None:
+    folder = checkout / "tau_bench" / "envs" / "retail"
+    shutil.rmtree(folder / "data")
+    (folder / "tasks_test.py").rename(folder / "tasks.py")
+    with pytest.raises(
+        RecordError, match=r"lacks tasks_test\.py, data/orders\.json, data/products\.json, data/users\.json"
+    ):
+        official.import_checkout(checkout, tmp_path / "into")
+
+
+@pytest.mark.parametrize(
+    "linked", ["retail/wiki.md", "airline/tasks_test.py", "retail/data/users.json", "airline/tools/think.py", "user.py"]
+)
+def test_a_link_out_of_the_checkout_is_not_followed(checkout: Path, tmp_path: Path, linked: str) -> None:
+    file = checkout / "tau_bench" / "envs" / linked
+    outside = tmp_path / "outside"
+    file.rename(outside)
+    file.symlink_to(outside)
+    with pytest.raises(RecordError, match=f"{linked} is a link out of the checkout, to {outside}"):
+        official.import_checkout(checkout, tmp_path / "into")
+    assert not (tmp_path / "into").exists()
+
+
+def test_nor_is_a_linked_folder(checkout: Path, tmp_path: Path) -> None:
+    data = checkout / "tau_bench" / "envs" / "retail" / "data"
+    data.rename(tmp_path / "data")
+    data.symlink_to(tmp_path / "data")
+    with pytest.raises(RecordError, match="is a link out of the checkout"):
+        official.import_checkout(checkout, tmp_path / "into")
+
+
+def test_a_link_within_the_checkout_is_followed(checkout: Path, tmp_path: Path) -> None:
+    envs = checkout / "tau_bench" / "envs"
+    (envs / "retail" / "wiki.md").rename(checkout / "wiki.md")
+    (envs / "retail" / "wiki.md").symlink_to(checkout / "wiki.md")
+    (tmp_path / "link").symlink_to(checkout)
+    official.import_checkout(tmp_path / "link", tmp_path / "into")
+    assert (tmp_path / "into" / "retail" / "policy.md").read_text() == "# Policy\nBe kind."
+    assert not (tmp_path / "into" / "retail" / "policy.md").is_symlink()
 
 
 def test_what_is_no_checkout_says_how_to_get_one(checkout: Path, tmp_path: Path) -> None:
@@ -179,6 +319,7 @@ def test_half_a_folder_says_what_is_missing_and_how_to_get_it(
     monkeypatch.setenv(official.VARIABLE, str(tmp_path / "into"))
     (tmp_path / "into" / "retail" / "tools.json").unlink()
     (tmp_path / "into" / "retail" / "data" / "users.json").write_text("{}")
+    (tmp_path / "into" / "retail" / "data" / "products.json").unlink()
     catalog.domain.cache_clear()
     with pytest.raises(RecordError, match=r"data/products\.json, data/users\.json.*marl-gem tau import tau-bench"):
         catalog.domain("retail")

@@ -25,10 +25,10 @@ from marl_gem.policies import LLMPolicy, Policy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import assistants, users
 from marl_gem.scenarios.tau.database import Database, Session
+from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.domain import Domain, Task
 from marl_gem.scenarios.tau.env import OPENING, TauEnv
 from marl_gem.scenarios.tau.policies import Rephrased, split_thought
-from marl_gem.scenarios.tau.reward import STOP
 from marl_gem.scenarios.tau.scripts import ScriptPolicy, policy
 from marl_gem.scenarios.tau.strategies import gold_dialogues, register_strategies
 from marl_gem.scenarios.tau.tool import tool
@@ -172,14 +172,14 @@ official = pytest.mark.skipif(
 )
 def test_seated_by_name_they_play_the_official_tasks_in_seconds(name: str, floors: dict[str, int], tasks: int) -> None:
     id = f"tau:{name}-v0"
-    started = time.perf_counter()
+    started = time.process_time()
     for script, solved in {"oracle": tasks, **floors}.items():
         both = load_policy(f"scripted:{script}", id)
         jobs = [Job(task, both, options={"task": task}) for task in range(tasks)]
         episodes = collect(lambda: marl_gem.make(id), jobs)
         assert all(episode.error is None for episode in episodes)
         assert sum(episode.returns["assistant"] for episode in episodes) == solved
-    assert time.perf_counter() - started < 30
+    assert time.process_time() - started < 30
     env = marl_gem.make(id)
     assert isinstance(env, TauEnv)
     assert {name: sum(own) for name, own in env.trivial_baselines.items()} == {**floors, "gold": tasks}
@@ -222,10 +222,10 @@ def test_a_thought_is_told_from_what_is_said(text: str, thought: str, said: str 
 
 
 def test_it_takes_no_longer_for_a_text_made_to_be_slow() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for text in ("\n" * 500_000, " " * 500_000, "Thought:\n" * 50_000, "Thought" + " " * 500_000, "*" * 500_000):
         split_thought(text, "reply")
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_user_may_think_before_it_speaks() -> None:
@@ -637,10 +637,10 @@ def test_a_domain_of_ones_own_has_them_too(desk: str) -> None:
 @pytest.mark.parametrize(
     ("seat", "told"),
     [
-        (f"user=tiny@{URL},strategy=reflection", "offers react, reflect, verify. Did you mean 'reflect'"),
+        (f"user=tiny@{URL},strategy=reflection", "offers official, react, reflect, verify. Did you mean 'reflect'"),
         (f"user=tiny@{URL},strategy=few-shot", f"{MINI} has no strategy 'few-shot' for 'user'"),
-        (f"assistant=tiny@{URL},strategy=verify", "'verify' for 'assistant'; it offers act, few-shot, react"),
-        (f"assistant=tiny@{URL},strategy=react,judge=tiny@{URL}", "nobody judges in the strategy 'react'"),
+        (f"assistant=tiny@{URL},strategy=verify", "'verify' for 'assistant'; it offers act, few-shot, official, react"),
+        (f"assistant=tiny@{URL},strategy=react,judge=tiny@{URL}", "the strategy 'react' of 'assistant' needs no judge"),
         (f"assistant=tiny@{URL},strategy=few-shot", "train tasks of retail-mini, which are being played"),
     ],
 )

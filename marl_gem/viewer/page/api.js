@@ -2,7 +2,7 @@
 
 export class Stopped extends Error {}
 
-/** The answer to a question. Throws an Error with what the server said, or Stopped if it is gone. */
+/** The answer to a question. Throws an Error with the server's message, or Stopped if the server is gone. */
 export async function ask(question, parameters = {}, signal) {
   let response;
   try {
@@ -16,18 +16,18 @@ export async function ask(question, parameters = {}, signal) {
   return answer;
 }
 
-/** Parameters as they stand in a URL; those that are empty are left out. */
+/** Parameters as a URL's query; empty ones are left out. */
 export function encode(parameters) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
-    for (const one of [value].flat()) if (one != null && one !== "" && one !== false) query.append(name, one);
+    for (const item of [value].flat()) if (item != null && item !== "" && item !== false) query.append(name, item);
   }
   return query;
 }
 
 export const link = (page, parameters) => `#/${page}?${encode(parameters)}`;
 
-/** What of a page's parameters says which episodes, and in what order. */
+/** The part of a page's parameters that selects and sorts episodes. */
 export function queryOf(parameters) {
   const query = {};
   for (const name of ["seat", "model", "text", "sort", "reverse"]) query[name] = parameters.get(name) ?? "";

@@ -1,4 +1,4 @@
-// Which page to show, and which key does what. The address after # says it all: it can be kept and shared.
+// The pages and the keys. The address after # is the complete state, so that it can be kept and shared.
 
 import { h, refill } from "./dom.js";
 import { runsPage } from "./runs.js";
@@ -49,11 +49,11 @@ addEventListener("unhandledrejection", (event) => {
   if (event.reason?.name !== "AbortError") fail(event.reason);
 });
 
-// Keys: a page has a list of [key, what it does, function]
+// Keys: a page has a list of [keys, description, function]
 
 const everywhere = [
   ["?", "show the keys", toggleKeys],
-  ["t", "light, dark, or as the system has it", nextTheme],
+  ["t", "light, dark, or the system's theme", nextTheme],
 ];
 
 addEventListener("keydown", (event) => {
@@ -104,7 +104,7 @@ function setTheme(theme) {
   document.getElementById("theme").textContent = themes[theme];
   try {
     localStorage.setItem("theme", theme);
-  } catch {} // nothing may be kept here; then it holds for this page
+  } catch {} // no storage is allowed: the choice lasts for this page
 }
 
 function nextTheme() {
@@ -112,7 +112,7 @@ function nextTheme() {
   setTheme(names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length]);
 }
 
-function keptTheme() {
+function storedTheme() {
   try {
     return localStorage.getItem("theme");
   } catch {
@@ -121,5 +121,5 @@ function keptTheme() {
 }
 
 document.getElementById("theme").addEventListener("click", nextTheme);
-setTheme(keptTheme() in themes ? keptTheme() : "");
+setTheme(storedTheme() in themes ? storedTheme() : "");
 show();

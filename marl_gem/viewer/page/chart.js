@@ -1,4 +1,4 @@
-// Each agent's rewards, summed up along the turns.
+// A chart of each agent's cumulative reward.
 
 import { h, svg } from "./dom.js";
 import { signed } from "./format.js";
@@ -6,7 +6,7 @@ import { colour } from "./marks.js";
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [300, 136, 34, 8, 10, 26];
 
-/** A picture of the totals. `go(number)` is called with the turn that is clicked. */
+/** The chart. `go(number)` is called with the number of the turn that is clicked. */
 export function rewardChart(agents, turns, go) {
   const values = [0, ...turns.map((turn) => turn.total)].filter((value) => typeof value === "number");
   const low = Math.min(...values);
@@ -16,13 +16,13 @@ export function rewardChart(agents, turns, go) {
   const y = (value) => (flat ? HEIGHT / 2 : TOP + (HEIGHT - TOP - BOTTOM) * ((high - value) / (high - low)));
   const ticks = flat ? [low] : [...new Set([high, 0, low])];
   const cursor = svg("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, x1: -9, x2: -9 });
-  const told = h("figcaption", { class: "muted small" });
+  const caption = h("figcaption", { class: "muted small" });
   const chart = svg(
     "svg",
     {
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
       role: "img",
-      "aria-label": "Rewards of each agent, summed up along the turns",
+      "aria-label": "Cumulative reward of each agent",
     },
     ticks.map((value) => [
       svg("line", { class: value === 0 ? "zero" : "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
@@ -38,14 +38,14 @@ export function rewardChart(agents, turns, go) {
 
   function nearest(event) {
     const box = chart.getBoundingClientRect();
-    const place = (((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT);
-    return turns[Math.min(turns.length, Math.max(1, Math.round(place * turns.length))) - 1];
+    const position = (((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT);
+    return turns[Math.min(turns.length, Math.max(1, Math.round(position * turns.length))) - 1];
   }
 
   function mark(turn) {
     cursor.setAttribute("x1", x(turn.number));
     cursor.setAttribute("x2", x(turn.number));
-    told.textContent = `turn ${turn.number}: ${agents.map((agent) => `${agent} ${signed(totalAt(turns, agent, turn.number))}`).join(", ")}`;
+    caption.textContent = `turn ${turn.number}: ${agents.map((agent) => `${agent} ${signed(totalAt(turns, agent, turn.number))}`).join(", ")}`;
   }
 
   if (turns.length) {
@@ -53,10 +53,10 @@ export function rewardChart(agents, turns, go) {
     chart.addEventListener("click", (event) => go(nearest(event).number));
     mark(turns.at(-1));
   }
-  return { element: h("figure", { class: "chart" }, chart, told), mark };
+  return { element: h("figure", { class: "chart" }, chart, caption), mark };
 }
 
-/** Steps: the total of an agent holds until its next turn. */
+/** A step function: an agent's total stays until its next turn. */
 function line(agents, agent, turns, x, y) {
   let path = `M${x(0)} ${y(0)}`;
   let total = 0;

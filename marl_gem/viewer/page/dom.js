@@ -1,5 +1,4 @@
-// Elements and text. Whatever comes from a run reaches the page through `h` and `visible`, as text; nothing
-// here or elsewhere makes markup of it.
+// Elements and text. Text from a run reaches the page through `h` and `visible` alone, never as markup.
 
 /** An element: `h("a", {class: "x", onclick: go}, "text", child)`. Children that are null or false are left out. */
 export function h(name, attributes, ...children) {
@@ -32,8 +31,7 @@ function node(child) {
   return child instanceof Node ? child : document.createTextNode(visible(String(child)));
 }
 
-/** Text in which everything can be seen: control characters as pictures of them, those that turn the reading
- * direction by their number. Halves of characters are replaced. */
+/** The same text with visible control characters: their symbols, or their code points. Lone surrogates are replaced. */
 export function visible(text) {
   const shown = text
     .replace(/[\u0000-\u0008\u000b-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
@@ -44,7 +42,7 @@ export function visible(text) {
   return shown.toWellFormed?.() ?? shown;
 }
 
-/** Put these children in place of all others. */
+/** Replace all children of an element. */
 export function refill(element, ...children) {
   element.replaceChildren(
     ...children

@@ -1,4 +1,4 @@
-// One episode on its own, or two side by side.
+// One episode, or two side by side.
 
 import { ask, link, queryOf } from "./api.js";
 import { h } from "./dom.js";
@@ -8,24 +8,24 @@ import { agentsOf, episodePane } from "./pane.js";
 export async function episodePage(parameters, signal) {
   const [run, key, agent] = ["run", "key", "agent"].map((name) => parameters.get(name) ?? "");
   const query = queryOf(parameters);
-  const [episode, place] = await Promise.all([
+  const [episode, position] = await Promise.all([
     ask("episode", { run, key }, signal),
-    ask("place", { run, key, ...query }, signal),
+    ask("position", { run, key, ...query }, signal),
   ]);
   const here = (changes) => link("episode", { run, key: episode.key, agent, ...query, ...changes });
   const pane = episodePane(episode, {
     agent,
     signal,
-    chose: (name) => (location.hash = here({ agent: name, turn: pane.selected() || "" })),
-    went: (turn) => history.replaceState(null, "", here({ turn })),
+    choose: (name) => (location.hash = here({ agent: name, turn: pane.selected() || "" })),
+    selected: (turn) => history.replaceState(null, "", here({ turn })),
   });
   const views = ["", ...agentsOf(episode)];
   const list = link("run", { run, ...query, at: episode.key });
-  const near = (which) => place[which] && here({ key: place[which] });
+  const near = (which) => position[which] && here({ key: position[which] });
 
   async function compare() {
-    const twin = await ask("twin", { run, key: episode.key }, signal);
-    if (twin.key) location.hash = link("compare", { run, key: episode.key, run2: run, key2: twin.key });
+    const other = await ask("counterpart", { run, key: episode.key }, signal);
+    if (other.key) location.hash = link("compare", { run, key: episode.key, run2: run, key2: other.key });
   }
 
   return {
@@ -38,7 +38,7 @@ export async function episodePage(parameters, signal) {
       ["K [", "previous episode of the list", () => near("before") && (location.hash = near("before"))],
       [
         "a",
-        "the next view: whole table, then each agent",
+        "the next view: all agents, then each agent",
         () => (location.hash = here({ agent: views[(views.indexOf(agent) + 1) % views.length] })),
       ],
       ["e", "unfold everything, or fold it", pane.unfold],
@@ -54,7 +54,7 @@ export async function episodePage(parameters, signal) {
         h(
           "span",
           { class: "muted" },
-          place.place == null ? "not in the list" : `${count(place.place + 1)} of ${count(place.total)}`,
+          position.index == null ? "not in the list" : `${count(position.index + 1)} of ${count(position.total)}`,
         ),
         h("span", { class: "spring" }),
         h("button", { onclick: pane.unfold, title: "e" }, "Unfold all"),
@@ -83,7 +83,7 @@ export async function comparePage(parameters, signal) {
     ask("runs", {}, signal),
     ...sides.map(({ run, key }) => ask("episode", { run, key }, signal)),
   ]);
-  const parting = firstDifference(...episodes);
+  const difference = firstDifference(...episodes);
   const here = (changes) =>
     link("compare", {
       run: sides[0].run,
@@ -94,7 +94,7 @@ export async function comparePage(parameters, signal) {
       ...changes,
     });
   const panes = episodes.map((episode) =>
-    episodePane(episode, { agent, signal, parting, chose: (name) => (location.hash = here({ agent: name })) }),
+    episodePane(episode, { agent, signal, difference, choose: (name) => (location.hash = here({ agent: name })) }),
   );
   const views = ["", ...agentsOf(episodes[0])];
   const both = (step) => panes.forEach((pane) => pane.move(step));
@@ -109,10 +109,10 @@ export async function comparePage(parameters, signal) {
     keys: [
       ["j ArrowDown", "next turn, in both", () => both(1)],
       ["k ArrowUp", "previous turn, in both", () => both(-1)],
-      ["d", "where they begin to differ", () => parting && panes.forEach((pane) => pane.select(parting))],
+      ["d", "the first difference", () => difference && panes.forEach((pane) => pane.select(difference))],
       [
         "a",
-        "the next view: whole table, then each agent",
+        "the next view: all agents, then each agent",
         () => (location.hash = here({ agent: views[(views.indexOf(agent) + 1) % views.length] })),
       ],
       ["e", "unfold everything, or fold it", () => panes.forEach((pane) => pane.unfold())],
@@ -125,19 +125,19 @@ export async function comparePage(parameters, signal) {
     content: h(
       "div",
       { class: "pair" },
-      panes.map((pane, place) => h("div", { class: "side" }, chooser(sides, place, runs, here, signal), pane.element)),
+      panes.map((pane, index) => h("div", { class: "side" }, chooser(sides, index, runs, here, signal), pane.element)),
     ),
   };
 }
 
-/** Which episode a side shows: a run, and the number of a line. */
-function chooser(sides, place, runs, here, signal) {
-  const { side, run, key } = sides[place];
-  const names = runs.map((one) => one.name);
+/** Controls for the episode of a side: its run, and the number of its line. */
+function chooser(sides, index, runs, here, signal) {
+  const { side, run, key } = sides[index];
+  const names = runs.map(({ name }) => name);
   const go = (run, key) => (location.hash = here({ [`run${side}`]: run, [`key${side}`]: key }));
   const select = h(
     "select",
-    { "aria-label": "Run", onchange: twin },
+    { "aria-label": "Run", onchange: chooseRun },
     names.map((name) => h("option", { selected: name === run }, name)),
   );
   const input = h("input", {
@@ -147,14 +147,14 @@ function chooser(sides, place, runs, here, signal) {
     onchange: () => go(run, input.value.trim()),
   });
 
-  async function twin() {
-    const other = sides[1 - place];
-    const found = await ask("twin", { run: other.run, key: other.key, other: names[select.selectedIndex] }, signal);
+  async function chooseRun() {
+    const other = sides[1 - index];
+    const found = await ask("counterpart", { run: other.run, key: other.key, other: names[select.selectedIndex] }, signal);
     if (found.key) go(names[select.selectedIndex], found.key);
   }
 
   async function near(which) {
-    const found = await ask("place", { run, key }, signal);
+    const found = await ask("position", { run, key }, signal);
     if (found[which]) go(run, found[which]);
   }
 
@@ -168,11 +168,12 @@ function chooser(sides, place, runs, here, signal) {
   );
 }
 
-/** The number of the first turn in which another acted, or did something else. */
+/** The number of the first turn with another agent or another response; 0 if there is none. */
 function firstDifference(a, b) {
   if (!a.turns || !b.turns) return 0;
-  const told = (turn) => turn && JSON.stringify([turn.agent, turn.response]);
+  const action = (turn) => turn && JSON.stringify([turn.agent, turn.response]);
   const length = Math.max(a.turns.length, b.turns.length);
-  for (let place = 0; place < length; place++) if (told(a.turns[place]) !== told(b.turns[place])) return place + 1;
+  for (let index = 0; index < length; index++)
+    if (action(a.turns[index]) !== action(b.turns[index])) return index + 1;
   return 0;
 }

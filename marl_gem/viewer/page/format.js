@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Numbers for people.
 
 const plain = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -7,7 +7,7 @@ export const count = (n) => plain.format(n);
 
 export const brief = (n) => (Math.abs(n) < 10_000 ? plain.format(n) : short.format(n));
 
-/** With its sign, and no more digits than say something: +1, −0.333. */
+/** A number with its sign and three digits: +1, −0.333. */
 export function signed(value) {
   if (typeof value !== "number") return String(value);
   const digits = Number.isInteger(value) ? String(Math.abs(value)) : String(Number(Math.abs(value).toPrecision(3)));
@@ -50,7 +50,7 @@ export function ago(timestamp) {
   }
 }
 
-export const percent = (part, whole) =>
-  whole ? `${((100 * part) / whole).toFixed(part && part < whole ? 1 : 0)}%` : "\u2013";
+export const percent = (part, total) =>
+  total ? `${((100 * part) / total).toFixed(part && part < total ? 1 : 0)}%` : "\u2013";
 
 export const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;

@@ -1,4 +1,4 @@
-// One episode: its facts, its rewards, its turns.
+// One episode: its facts, its rewards and its turns.
 
 import { ask } from "./api.js";
 import { rewardChart } from "./chart.js";
@@ -8,26 +8,26 @@ import { badge, colour, result } from "./marks.js";
 import { content, fold, preview } from "./parts.js";
 import { ending } from "./table.js";
 
-const AT_ONCE = 100; // turns that are made before the page is shown; the others follow
+const AT_ONCE = 100; // so many turns are drawn before the page is shown; the others follow
 
 /**
- * A pane with an episode in it, as the server tells it.
+ * A pane with an episode, in the form of the server's answer.
  *
- * `agent` is whose view is shown, "" for the whole table; `chose(agent)` is called when another is asked for and
- * `went(number)` when a turn is selected. `parting` is the first turn that differs from the episode beside it.
+ * `agent` is the agent whose view is shown, "" for all agents. `choose(agent)` is called when another view is chosen and
+ * `selected(number)` when a turn is selected. `difference` is the first turn that differs from the episode beside it.
  */
-export function episodePane(episode, { agent = "", chose, went, parting, signal }) {
+export function episodePane(episode, { agent = "", choose, selected: onSelected, difference, signal }) {
   if (episode.broken) return brokenPane(episode);
   const agents = agentsOf(episode);
   const turns = agent ? episode.turns.filter((turn) => turn.agent === agent) : episode.turns;
   const cards = new Map();
-  const list = h("ol", { class: agent ? "turns one" : "turns" });
+  const list = h("ol", { class: agent ? "turns single-agent" : "turns" });
   const chart = rewardChart(agents, episode.turns, (number) => select(number));
   let selected = 0;
 
   function add(start, end) {
     for (const turn of turns.slice(start, end)) {
-      const card = turnCard(episode, turn, agents, { whole: !agent, parting: turn.number === parting, select, signal });
+      const card = turnCard(episode, turn, agents, { brief: !agent, differs: turn.number === difference, select, signal });
       cards.set(turn.number, card);
       list.append(card);
     }
@@ -35,7 +35,7 @@ export function episodePane(episode, { agent = "", chose, went, parting, signal 
 
   function addAll() {
     add(cards.size, turns.length);
-    if (!list.querySelector(".final")) list.append(...theEnd(episode, agents, agent));
+    if (!list.querySelector(".final")) list.append(...endCards(episode, agents, agent));
   }
 
   function select(number, scroll = true) {
@@ -47,16 +47,16 @@ export function episodePane(episode, { agent = "", chose, went, parting, signal 
     card.classList.add("selected");
     if (scroll) card.scrollIntoView({ block: "nearest" });
     chart.mark(episode.turns[selected - 1]);
-    went?.(selected);
+    onSelected?.(selected);
   }
 
   function move(step) {
-    const place = turns.findIndex((turn) => turn.number === selected);
-    const next = turns[Math.min(turns.length - 1, Math.max(0, place + step))];
+    const index = turns.findIndex((turn) => turn.number === selected);
+    const next = turns[Math.min(turns.length - 1, Math.max(0, index + step))];
     if (next) select(next.number);
   }
 
-  list.append(...theBeginning(episode, agents, agent));
+  list.append(...roleCards(episode, agents, agent));
   add(0, AT_ONCE);
   if (turns.length > AT_ONCE) setTimeout(addAll);
   else addAll();
@@ -64,7 +64,7 @@ export function episodePane(episode, { agent = "", chose, went, parting, signal 
     element: h(
       "article",
       { class: "pane" },
-      h("div", { class: "facts" }, facts(episode, agents), views(agents, agent, chose), chart.element),
+      h("div", { class: "facts" }, facts(episode, agents), views(agents, agent, choose), chart.element),
       list,
     ),
     select,
@@ -74,7 +74,7 @@ export function episodePane(episode, { agent = "", chose, went, parting, signal 
   };
 }
 
-/** All agents of an episode: also one that has no return, because the episode broke off in its beginning. */
+/** All agents of an episode, also those without a return because an error ended the episode early. */
 export const agentsOf = (episode) => [
   ...new Set([
     ...Object.keys({ ...episode.returns, ...episode.models }),
@@ -91,7 +91,7 @@ function brokenPane(episode) {
       { class: "facts" },
       h("h1", {}, `Line ${episode.key}`),
       badge("error", "no episode"),
-      h("p", { class: "lost" }, episode.broken),
+      h("p", { class: "negative" }, episode.broken),
       h("p", { class: "muted" }, `${episode.file}, ${bytes(episode.size)}`),
     ),
     h("pre", { class: "raw" }, episode.raw),
@@ -149,11 +149,11 @@ const errorBox = (error) =>
     h("pre", {}, error.message),
   );
 
-function views(agents, agent, chose) {
+function views(agents, agent, choose) {
   const button = (name, text) =>
     h(
       "button",
-      { "aria-pressed": String(name === agent), class: name && colour(agents, name), onclick: () => chose?.(name) },
+      { "aria-pressed": String(name === agent), class: name && colour(agents, name), onclick: () => choose?.(name) },
       text,
     );
   return h(
@@ -164,8 +164,8 @@ function views(agents, agent, chose) {
   );
 }
 
-/** What agents were told before their first turns, folded: it may be pages. */
-function theBeginning(episode, agents, agent) {
+/** The agents' roles, folded, because they may be pages long. */
+function roleCards(episode, agents, agent) {
   return episode.roles
     .filter((role) => !agent || role.agent === agent)
     .map((role) =>
@@ -185,7 +185,7 @@ function theBeginning(episode, agents, agent) {
     );
 }
 
-function turnCard(episode, turn, agents, { whole, parting, select, signal }) {
+function turnCard(episode, turn, agents, { brief: short, differs, select, signal }) {
   const tokens = h("div", { class: "tokens", hidden: true });
   return h(
     "li",
@@ -194,11 +194,11 @@ function turnCard(episode, turn, agents, { whole, parting, select, signal }) {
       "data-number": turn.number,
       onclick: () => select(turn.number, false),
     },
-    parting && h("p", { class: "parting" }, "from here on they differ"),
+    differs && h("p", { class: "difference" }, "the first difference"),
     h(
       "header",
       {},
-      h("span", { class: "muted place" }, turn.number),
+      h("span", { class: "muted turn-number" }, turn.number),
       h("span", { class: "agent" }, turn.agent),
       h("span", { class: "muted models" }, episode.models[turn.agent]),
       h("span", { class: "spring" }),
@@ -208,20 +208,20 @@ function turnCard(episode, turn, agents, { whole, parting, select, signal }) {
       turn.reward !== 0 &&
         h(
           "b",
-          { class: `reward ${turn.reward > 0 ? "won" : "lost"}`, title: `Reward; ${signed(turn.total)} so far` },
+          { class: `reward ${turn.reward > 0 ? "positive" : "negative"}`, title: `Reward; ${signed(turn.total)} so far` },
           signed(turn.reward),
         ),
     ),
     turn.illegal &&
       h("p", { class: "illegal" }, badge("warn", "illegal"), " ", turn.illegal === "illegal" ? "" : turn.illegal),
-    h("section", { class: "observation", "aria-label": "Observation" }, content(turn.observation, { brief: whole })),
+    h("section", { class: "observation", "aria-label": "Observation" }, content(turn.observation, { brief: short })),
     h("section", { class: "response", "aria-label": "Response" }, content(turn.response, {})),
     tokens,
     turn.info && h("details", { class: "info small" }, h("summary", {}, "info"), h("pre", {}, turn.info)),
   );
 }
 
-function theEnd(episode, agents, agent) {
+function endCards(episode, agents, agent) {
   const cards = episode.ends
     .filter((end) => !agent || end.agent === agent)
     .map((end) =>
@@ -243,7 +243,7 @@ function theEnd(episode, agents, agent) {
   return episode.error ? [...cards, h("li", { class: "final" }, errorBox(episode.error))] : cards;
 }
 
-/** Open everything that is folded; or fold it again, if all is open. */
+/** Unfold everything; or fold everything, if all is unfolded. */
 function unfold(list) {
   for (const button of list.querySelectorAll("button.more")) button.click();
   const folds = [...list.querySelectorAll("details:not(.info)")];
@@ -255,21 +255,21 @@ function unfold(list) {
 
 const SHOWN = 4000;
 
-async function showTokens(episode, turn, place, signal) {
-  place.hidden = !place.hidden;
-  if (place.hidden || place.childNodes.length) return;
+async function showTokens(episode, turn, element, signal) {
+  element.hidden = !element.hidden;
+  if (element.hidden || element.childNodes.length) return;
   const { ids, logprobs, prompt } = await ask(
     "tokens",
     { run: episode.run, key: episode.key, turn: turn.number },
     signal,
   );
   refill(
-    place,
+    element,
     h(
       "p",
       { class: "muted small" },
       `${count(ids.length)} sampled tokens after a prompt of ${count(prompt.length)}.`,
-      logprobs.length > 0 && " The redder, the less likely it was.",
+      logprobs.length > 0 && " The redder a token, the lower its probability.",
     ),
     h(
       "div",

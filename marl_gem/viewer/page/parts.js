@@ -1,21 +1,21 @@
-// The parts of a role, an observation or a response. All of it was written by others: it is put on the page as text.
+// The parts of a role, an observation or a response. Others wrote them: they are put on the page as text.
 
 import { h, refill } from "./dom.js";
 import { bytes, count } from "./format.js";
 
-const SHORT = { lines: 8, characters: 700 }; // of what everybody saw, in the view of the whole table
-const LONG = { lines: 400, characters: 20_000 }; // of anything
+const SHORT = { lines: 8, characters: 700 }; // of observations in the view of all agents
+const LONG = { lines: 400, characters: 20_000 }; // of any text
 const PREVIEW = 90;
 const PICTURE = /^data:image\/(png|jpeg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/=\s]*$/;
 
-/** Elements for parts; with `brief`, long texts are folded. */
+/** Elements for parts; with `brief`, long texts are shortened. */
 export function content(parts, { brief }) {
   return parts.map((part) => show[part.kind](part, brief ? SHORT : LONG));
 }
 
 const show = {
   text: (part, most) => text(part.text, most),
-  reasoning: (part) => fold("reasoning", [h("i", {}, "thought"), preview(part.text)], text(part.text, LONG)),
+  reasoning: (part) => fold("reasoning", [h("i", {}, "reasoning"), preview(part.text)], text(part.text, LONG)),
   call: (part) =>
     fold("call", [h("code", {}, part.name), preview(part.text.replace(/\s+/g, " "))], text(part.text, LONG, "mono")),
   "broken call": (part) =>
@@ -27,7 +27,7 @@ const show = {
   other: (part) => fold("other", [h("code", {}, part.name || "part")], text(part.text, LONG, "mono")),
 };
 
-/** Something that is shown when it is asked for; the summary always is. */
+/** A summary with content that can be unfolded. */
 export function fold(kind, summary, inside) {
   return h("details", { class: `fold ${kind}` }, h("summary", {}, summary), inside);
 }
@@ -35,21 +35,21 @@ export function fold(kind, summary, inside) {
 export const preview = (text) =>
   h("span", { class: "muted preview" }, text.length > PREVIEW ? `${text.slice(0, PREVIEW)}\u2026` : text);
 
-/** A text; beyond its most lines or characters it can be unfolded. */
-function text(whole, most, kind = looks(whole)) {
-  const short = cut(whole, most);
-  if (!whole) return h("div", { class: "text empty" }, "(says nothing)");
-  if (short.length === whole.length) return h("div", { class: `text ${kind}` }, whole);
+/** A text; if it has more than the most lines or characters, the rest can be unfolded. */
+function text(full, most, kind = looks(full)) {
+  const short = cut(full, most);
+  if (!full) return h("div", { class: "text empty" }, "(empty)");
+  if (short.length === full.length) return h("div", { class: `text ${kind}` }, full);
   const shown = h("div", { class: `text ${kind} folded` }, short);
   const button = h(
     "button",
     { class: "more quiet small", onclick: unfold },
-    `show all ${count(whole.length)} characters`,
+    `show all ${count(full.length)} characters`,
   );
 
   function unfold(event) {
     event.stopPropagation();
-    refill(shown, whole);
+    refill(shown, full);
     shown.classList.remove("folded");
     button.remove();
   }
@@ -67,13 +67,13 @@ function cut(text, most) {
   return text.slice(0, line);
 }
 
-/** Boards and tables want letters of one width. */
+/** "mono" for boards and tables, which need a monospaced font. */
 const looks = (text) =>
   text.includes("\n") && /\S {2,}\S|^ +\S|[|+][-=|+ ]|\t|^(\S )+\S$/m.test(text.slice(0, 4000)) ? "mono" : "";
 
 function picture(part) {
   if (PICTURE.test(part.text))
-    return h("img", { class: "picture", src: part.text, alt: "what was shown", loading: "lazy" });
+    return h("img", { class: "picture", src: part.text, alt: "image of the observation", loading: "lazy" });
   const address = part.text.length > 300 ? `${part.text.slice(0, 300)}\u2026 (${bytes(part.text.length)})` : part.text;
   const safe = /^https?:\/\//.test(part.text);
   return h(

@@ -1,27 +1,29 @@
-// One run: its numbers, and its episodes in a table.
+// One run: its numbers, and a table of its episodes.
 
 import { ask, encode, link, queryOf } from "./api.js";
 import { h, refill } from "./dom.js";
 import { ago, brief, count, duration, money, percent, plural, signed } from "./format.js";
-import { badge, bar, colour } from "./marks.js";
+import { badge, bar, colour, successWord } from "./marks.js";
 import { episodeTable } from "./table.js";
 
-const EVERY = 5000; // ms between looks whether there are new episodes
-const WAIT = 250; // ms after the last key before a search begins
+const EVERY = 5000; // ms between checks for new episodes
+const WAIT = 250; // ms after the last key until a search begins
 
 const FILTERS = {
-  won: "Won by the chosen seat or model; by anybody, if none is chosen",
-  drew: "Drawn",
-  lost: "Lost by the chosen seat or model; by anybody, if none is chosen",
-  error: "Broken off by an error",
+  success: "Success of the chosen seat or model, or of any agent",
+  failure: "No success of the chosen seat or model, or of any agent",
+  win: "Won by the chosen seat or model, or by any agent",
+  draw: "Drawn",
+  loss: "Lost by the chosen seat or model, or by any agent",
+  error: "Ended with an error",
   illegal: "With an illegal move",
-  cut: "Ended by a limit",
-  failed: "Attempts that failed for no fault of their own",
+  truncated: "Truncated, by a limit or by the scenario",
+  failed: "Attempts that failed because of infrastructure",
   broken: "Lines of the file that are no episodes",
 };
 
 const ORDERS = [
-  ["", "in order"],
+  ["", "in file order"],
   ["turns", "longest"],
   ["cost", "costliest"],
   ["tokens", "most tokens"],
@@ -31,17 +33,17 @@ const ORDERS = [
 
 export async function runPage(parameters, signal) {
   const run = await ask("run", { run: parameters.get("run") }, signal);
-  const agents = run.seats.map((seat) => seat.agent);
+  const agents = run.agents.map(({ agent }) => agent);
   const query = queryOf(parameters);
-  const told = h("span", { class: "muted", role: "status" });
+  const status = h("span", { class: "muted", role: "status" });
   const table = episodeTable({
     run,
     agents,
     signal,
-    told: (total) =>
+    counted: (total) =>
       refill(
-        told,
-        total === whole(run) ? plural(total, "episode") : `${count(total)} of ${plural(whole(run), "episode")}`,
+        status,
+        total === lines(run) ? plural(total, "episode") : `${count(total)} of ${plural(lines(run), "episode")}`,
       ),
     sort: (name) => {
       query.reverse = query.sort === name && !query.reverse ? "1" : "";
@@ -68,9 +70,9 @@ export async function runPage(parameters, signal) {
     ],
     content: [
       heading(run),
-      seatCards(run, agents),
+      agentCards(run, agents),
       tiles(run),
-      h("div", { class: "filters" }, controls.element, told),
+      h("div", { class: "filters" }, controls.element, status),
       table.element,
     ],
     ready: () => {
@@ -81,7 +83,7 @@ export async function runPage(parameters, signal) {
   };
 }
 
-const whole = (run) => run.episodes + run.failed + run.broken;
+const lines = (run) => run.episodes + run.failed + run.broken;
 
 function heading(run) {
   const about = h(
@@ -110,50 +112,49 @@ function heading(run) {
   );
 }
 
-function seatCards(run, agents) {
-  const cards = run.seats.slice(0, 6).map((seat) => {
-    const decided = seat.won + seat.drew + seat.lost;
-    return h(
+function agentCards(run, agents) {
+  const cards = run.agents.slice(0, 6).map((agent) =>
+    h(
       "div",
-      { class: `card ${colour(agents, seat.agent)}` },
+      { class: `card ${colour(agents, agent.agent)}` },
       h(
         "div",
         { class: "line" },
-        h("span", { class: "agent" }, seat.agent),
+        h("span", { class: "agent" }, agent.agent),
         h(
           "span",
-          { class: "muted models", title: Object.keys(seat.models).join(", ") },
-          Object.keys(seat.models).join(", ") || "nobody",
+          { class: "muted models", title: Object.keys(agent.models).join(", ") },
+          Object.keys(agent.models).join(", ") || "no model",
         ),
         h("span", { class: "spring" }),
-        h("b", {}, percent(seat.won, decided)),
-        h("span", { class: "muted" }, "won"),
+        h("b", {}, percent(agent.successes, agent.episodes)),
+        h("span", { class: "muted" }, successWord(agent)),
       ),
-      bar(seat),
+      bar(agent),
       h(
         "div",
         { class: "line muted small" },
-        h("span", {}, "mean return ", h("b", {}, signed(Number(seat.mean_return.toFixed(3))))),
+        h("span", {}, "mean return ", h("b", {}, signed(Number(agent.mean_return.toFixed(3))))),
         h("span", { class: "spring" }),
-        seat.illegal ? badge("warn", `illegal in ${percent(seat.illegal, run.episodes)}`) : null,
+        agent.illegal ? badge("warn", `illegal in ${percent(agent.illegal, run.episodes)}`) : null,
       ),
-    );
-  });
+    ),
+  );
   return h(
     "div",
     { class: "cards" },
     cards,
-    run.seats.length > 6 && h("div", { class: "card muted" }, `and ${run.seats.length - 6} more seats`),
+    run.agents.length > 6 && h("div", { class: "card muted" }, `and ${run.agents.length - 6} more agents`),
   );
 }
 
 function tiles(run) {
   const facts = [
     ["episodes", count(run.episodes)],
-    ["errors", count(run.errors), run.errors && "lost"],
-    run.owed && ["owed", count(run.owed), "lost"],
-    run.broken && ["broken lines", count(run.broken), "lost"],
-    ["cut by a limit", count(run.cut)],
+    ["errors", count(run.errors), run.errors && "negative"],
+    run.pending && ["pending", count(run.pending), "negative"],
+    run.broken && ["broken lines", count(run.broken), "negative"],
+    ["truncated", count(run.truncated)],
     ["turns", brief(run.turns)],
     ["tokens", brief(run.tokens)],
     ["cost", run.unpriced === run.episodes ? "unknown" : (run.unpriced ? "\u2265 " : "") + money(run.cost)],
@@ -169,16 +170,18 @@ function tiles(run) {
 }
 
 function filterBar(run, query, changed) {
-  const shown = run.filters.filter(
-    (name) => !(name === "failed" && !run.failed) && !(name === "broken" && !run.broken),
-  );
+  const contests = run.agents.some((agent) => agent.contests);
+  const tasks = run.agents.some((agent) => agent.episodes > agent.contests);
+  const present = { win: contests, draw: contests, loss: contests, failed: run.failed, broken: run.broken };
+  for (const name of ["success", "failure"]) present[name] = tasks || !contests;
+  const shown = run.filters.filter((name) => (present[name] ?? true) || query.filter.includes(name));
   const chips = shown.map((name) =>
     h("button", { class: `chip ${name}`, title: FILTERS[name], onclick: () => toggle(name) }, name),
   );
-  const models = [...new Set(run.seats.flatMap((seat) => Object.keys(seat.models)))];
+  const models = [...new Set(run.agents.flatMap((agent) => Object.keys(agent.models)))];
   const seat = choice(
     "any seat",
-    run.seats.map((one) => one.agent),
+    run.agents.map(({ agent }) => agent),
     "seat",
   );
   const model = choice("any model", models, "model");
@@ -189,7 +192,7 @@ function filterBar(run, query, changed) {
   );
   const search = h("input", {
     type: "search",
-    placeholder: "Search what was said  /",
+    placeholder: "Search observations and responses  /",
     "aria-label": "Search",
     maxlength: 500,
     oninput: later,
@@ -215,7 +218,7 @@ function filterBar(run, query, changed) {
   }
 
   function toggle(name) {
-    set({ filter: query.filter.includes(name) ? query.filter.filter((one) => one !== name) : [...query.filter, name] });
+    set({ filter: query.filter.includes(name) ? query.filter.filter((other) => other !== name) : [...query.filter, name] });
   }
 
   function set(values) {
@@ -224,7 +227,7 @@ function filterBar(run, query, changed) {
   }
 
   function show() {
-    chips.forEach((chip, place) => chip.setAttribute("aria-pressed", query.filter.includes(shown[place])));
+    chips.forEach((chip, index) => chip.setAttribute("aria-pressed", query.filter.includes(shown[index])));
     seat.selectedIndex = seat.names.indexOf(query.seat) + 1;
     model.selectedIndex = model.names.indexOf(query.model) + 1;
     sort.value = query.reverse ? "-" : query.sort;
@@ -235,7 +238,7 @@ function filterBar(run, query, changed) {
     element: [
       search,
       h("span", { class: "chips" }, chips),
-      run.seats.length > 1 && seat,
+      run.agents.length > 1 && seat,
       models.length > 1 && model,
       sort,
     ],
@@ -244,13 +247,13 @@ function filterBar(run, query, changed) {
   };
 }
 
-/** While this page is shown: say so when there are episodes that it does not show. */
+/** While this page is shown, offer to load new episodes. */
 function watch(run, signal) {
   const timer = setInterval(async () => {
     if (document.hidden) return;
     try {
       const now = await ask("run", { run: run.name }, signal);
-      const fresh = whole(now) - whole(run);
+      const fresh = lines(now) - lines(run);
       if (fresh)
         refill(
           document.getElementById("new"),
@@ -260,7 +263,7 @@ function watch(run, signal) {
             fresh > 0 ? `${plural(fresh, "new episode")}: show` : "The run has changed: show it",
           ),
         );
-    } catch {} // gone for now; whoever does something next is told
+    } catch {} // the server is gone; the next action says so
   }, EVERY);
   signal.addEventListener("abort", () => clearInterval(timer));
 }

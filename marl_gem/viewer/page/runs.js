@@ -3,7 +3,7 @@
 import { ask, link } from "./api.js";
 import { h, refill } from "./dom.js";
 import { ago, bytes, count, money, percent } from "./format.js";
-import { bar, colour } from "./marks.js";
+import { bar, colour, successWord } from "./marks.js";
 
 export async function runsPage(parameters, signal) {
   const { root, runs } = await ask("runs", {}, signal);
@@ -33,7 +33,7 @@ export async function runsPage(parameters, signal) {
             h(
               "tr",
               {},
-              ["run", "scenario", "seats, and how often they won", "episodes", "errors", "cost", "written"].map(
+              ["run", "scenario", "agents, and their share of successes", "episodes", "errors", "cost", "written"].map(
                 (name) => h("th", {}, name),
               ),
             ),
@@ -60,60 +60,55 @@ function row(run) {
   );
 }
 
-/** The numbers of each run come one after the other: to count its episodes a run must be read. */
+/** Fill in the numbers of one run after the other, because the server must read a run to count its episodes. */
 async function fillIn(runs, rows, signal) {
-  for (const [place, { name }] of runs.entries()) {
-    const cells = rows[place].children;
+  for (const [index, { name }] of runs.entries()) {
+    const cells = rows[index].children;
     try {
       const run = await ask("run", { run: name }, signal);
       refill(cells[1], run.scenarios.join(", ") || cells[1].textContent);
       refill(
         cells[2],
-        run.seats.slice(0, 4).map((seat) => seatLine(seat, run)),
-        more(run.seats.length - 4),
+        run.agents.slice(0, 4).map((agent) => agentLine(agent, run)),
+        more(run.agents.length - 4),
       );
       refill(cells[3], count(run.episodes));
       refill(cells[4], faults(run));
       refill(cells[5], run.unpriced === run.episodes ? "\u2013" : (run.unpriced ? "\u2265 " : "") + money(run.cost));
     } catch (error) {
       if (signal.aborted) return;
-      refill(cells[2], h("span", { class: "lost" }, error.message));
+      refill(cells[2], h("span", { class: "negative" }, error.message));
     }
   }
 }
 
-function seatLine(seat, run) {
-  const decided = seat.won + seat.drew + seat.lost;
+function agentLine(agent, run) {
+  const names = run.agents.map(({ agent }) => agent);
   return h(
     "div",
-    {
-      class: `seat ${colour(
-        run.seats.map((one) => one.agent),
-        seat.agent,
-      )}`,
-    },
-    h("span", { class: "agent" }, seat.agent),
-    h("span", { class: "muted models" }, Object.keys(seat.models).join(", ")),
-    bar(seat),
-    h("span", { class: "share" }, percent(seat.won, decided)),
+    { class: `seat ${colour(names, agent.agent)}` },
+    h("span", { class: "agent" }, agent.agent),
+    h("span", { class: "muted models" }, Object.keys(agent.models).join(", ")),
+    bar(agent),
+    h("span", { class: "share", title: successWord(agent) }, percent(agent.successes, agent.episodes)),
   );
 }
 
 const more = (number) => number > 0 && h("div", { class: "muted" }, `and ${number} more`);
 
 function faults(run) {
-  const told = [
+  const counts = [
     run.errors && count(run.errors),
-    run.owed && `${count(run.owed)} owed`,
+    run.pending && `${count(run.pending)} pending`,
     run.broken && `${count(run.broken)} broken`,
   ].filter(Boolean);
-  return told.length
-    ? told.map((text) => h("div", { class: "lost nowrap" }, text))
+  return counts.length
+    ? counts.map((text) => h("div", { class: "negative nowrap" }, text))
     : h("span", { class: "muted" }, "0");
 }
 
 function move(rows, step) {
-  const links = rows.map((one) => one.querySelector("a"));
-  const place = links.indexOf(document.activeElement);
-  links[Math.min(links.length - 1, Math.max(0, place + step))]?.focus();
+  const links = rows.map((row) => row.querySelector("a"));
+  const index = links.indexOf(document.activeElement);
+  links[Math.min(links.length - 1, Math.max(0, index + step))]?.focus();
 }

@@ -1,4 +1,4 @@
-// A table of any length: only the rows that can be seen are made, and fetched in pages.
+// A table of any length: only visible rows are drawn, and rows are fetched in pages.
 
 import { ask, link } from "./api.js";
 import { h, refill } from "./dom.js";
@@ -7,9 +7,9 @@ import { badge, colour, result } from "./marks.js";
 
 const HEIGHT = 34; // pixels of a row; style.css says the same
 const PAGE = 100;
-const SEATS = 4; // more seats than this share one column
+const SEATS = 4; // more agents than this share one column
 
-export function episodeTable({ run, agents, signal, told, sort }) {
+export function episodeTable({ run, agents, signal, counted, sort }) {
   const columns = columnsOf(agents);
   const names = h("div", { class: "row names" }, columns.map(nameOf));
   const body = h("div", { class: "rows" });
@@ -44,14 +44,14 @@ export function episodeTable({ run, agents, signal, told, sort }) {
     const number = ++load_number;
     query = { ...wanted };
     element.classList.add("loading");
-    const [first, place] = await Promise.all([
+    const [first, position] = await Promise.all([
       ask("episodes", { run: run.name, ...query, start: 0, count: PAGE }, signal),
-      at ? ask("place", { run: run.name, key: at, ...query }, signal) : { place: null },
+      at ? ask("position", { run: run.name, key: at, ...query }, signal) : { index: null },
     ]);
-    if (number !== load_number) return; // something else was asked for meanwhile
+    if (number !== load_number) return; // a newer query has begun
     pages = new Map([[0, first.rows]]);
     total = first.total;
-    selected = place.place ?? -1;
+    selected = position.index ?? -1;
     for (const button of names.querySelectorAll("button")) {
       const sorted = button.dataset.sort === query.sort;
       button.dataset.order = sorted ? (query.reverse ? "up" : "down") : "";
@@ -59,7 +59,7 @@ export function episodeTable({ run, agents, signal, told, sort }) {
     body.style.setProperty("height", `${total * HEIGHT}px`);
     element.scrollTop = selected < 0 ? 0 : selected * HEIGHT - element.clientHeight / 2;
     element.classList.remove("loading");
-    told(total);
+    counted(total);
     draw();
   }
 
@@ -67,28 +67,28 @@ export function episodeTable({ run, agents, signal, told, sort }) {
     const first = Math.max(0, Math.floor(element.scrollTop / HEIGHT) - 8);
     const last = Math.min(total, Math.ceil((element.scrollTop + element.clientHeight) / HEIGHT) + 8);
     const rows = [];
-    for (let place = first; place < last; place++) rows.push(rowAt(place));
+    for (let index = first; index < last; index++) rows.push(rowAt(index));
     refill(
       body,
       rows.length || element.classList.contains("loading")
         ? rows
-        : h("p", { class: "empty" }, "No episode is like this."),
+        : h("p", { class: "empty" }, "No episode fits these filters."),
     );
   }
 
-  function rowAt(place) {
-    const row = pages.get(Math.floor(place / PAGE))?.[place % PAGE];
-    if (!row) fetchPage(Math.floor(place / PAGE));
+  function rowAt(index) {
+    const row = pages.get(Math.floor(index / PAGE))?.[index % PAGE];
+    if (!row) fetchPage(Math.floor(index / PAGE));
     const shown = h(
       "a",
       {
-        class: `row ${place === selected ? "selected" : ""} ${row && marked.includes(row.key) ? "marked" : ""} ${row?.broken ? "broken" : ""}`,
+        class: `row ${index === selected ? "selected" : ""} ${row && marked.includes(row.key) ? "marked" : ""} ${row?.broken ? "broken" : ""}`,
         role: "row",
         href: row && address(row.key),
       },
       row ? (row.broken ? brokenCells(row) : columns.map((column) => cell(column, row))) : null,
     );
-    shown.style.setProperty("top", `${place * HEIGHT}px`);
+    shown.style.setProperty("top", `${index * HEIGHT}px`);
     return shown;
   }
 
@@ -96,7 +96,7 @@ export function episodeTable({ run, agents, signal, told, sort }) {
   const cell = (column, row) => h("span", { role: "cell", class: column.kind ?? "" }, column.show(row));
   const brokenCells = (row) => [
     h("span", { class: "number muted" }, row.key),
-    h("span", { class: "wide lost" }, `${row.broken} (${bytes(row.size)})`),
+    h("span", { class: "wide negative" }, `${row.broken} (${bytes(row.size)})`),
   ];
 
   async function fetchPage(number) {
@@ -122,12 +122,12 @@ export function episodeTable({ run, agents, signal, told, sort }) {
   function mark() {
     const key = selectedRow()?.key;
     if (!key) return;
-    marked = marked.includes(key) ? marked.filter((one) => one !== key) : [...marked, key].slice(-2);
+    marked = marked.includes(key) ? marked.filter((other) => other !== key) : [...marked, key].slice(-2);
     if (marked.length === 2)
       location.hash = link("compare", { run: run.name, key: marked[0], run2: run.name, key2: marked[1] });
     refill(
       marks,
-      marked.length === 1 && `Episode ${marked[0]} is marked: mark another with x to see both side by side.`,
+      marked.length === 1 && `Episode ${marked[0]} is marked: mark another with x to compare them.`,
     );
     draw();
   }
@@ -141,7 +141,7 @@ export function episodeTable({ run, agents, signal, told, sort }) {
       ["g Home", "first episode", () => move(-total)],
       ["G End", "last episode", () => move(total)],
       ["Enter o", "open the episode", () => selectedRow() && (location.hash = address(selectedRow().key))],
-      ["x", "mark the episode; two that are marked are shown side by side", mark],
+      ["x", "mark the episode; two marked episodes are compared", mark],
     ],
   };
 }
@@ -154,7 +154,7 @@ function columnsOf(agents) {
           width: "minmax(92px, 1fr)",
           show: (row) => agent in row.returns && result(row.returns[agent], row.outcomes[agent]),
         }))
-      : [{ name: "won by", width: "minmax(160px, 3fr)", show: (row) => winners(row) }];
+      : [{ name: "success of", width: "minmax(160px, 3fr)", show: (row) => successful(row) }];
   return [
     { name: "#", kind: "number", width: "64px", show: (row) => row.key },
     { name: "episode", width: "minmax(96px, 1.4fr)", show: (row) => row.id },
@@ -167,19 +167,20 @@ function columnsOf(agents) {
   ];
 }
 
-const winners = (row) =>
+const successful = (row) =>
   Object.keys(row.outcomes)
-    .filter((agent) => row.outcomes[agent] === "won")
+    .filter((agent) => row.outcomes[agent].success)
     .join(", ");
 
-/** How an episode ended, where that is not the common way. */
+/** Badges for an episode with an error, a limit or illegal moves. */
 export function ending(row) {
   return [
     row.key.startsWith("e") &&
-      badge("error", "failed attempt", "It failed for no fault of its own, and does not count"),
+      badge("error", "failed attempt", "It failed because of infrastructure, and does not count"),
     row.error && badge("error", `${row.error.origin}: ${row.error.type}`, row.error.message.slice(0, 500)),
     row.limit && badge("warn", `limit: ${row.limit}`),
     !row.limit && row.ending === "truncated" && badge("warn", "truncated"),
-    row.illegal.length > 0 && badge("warn", "illegal", `Illegal moves by ${row.illegal.join(", ")}`),
+    Object.keys(row.illegal).length > 0 &&
+      badge("warn", "illegal", `Illegal moves by ${Object.keys(row.illegal).join(", ")}`),
   ];
 }

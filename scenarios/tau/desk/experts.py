@@ -15,8 +15,8 @@ from typing import Any
 
 from marl_gem.policies import Info
 from marl_gem.scenarios.tau.desk.tasks import NAMES, STATES, TOO_LATE, TOWNS, WISHES
+from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.env import USER
-from marl_gem.scenarios.tau.reward import STOP
 from marl_gem.tools.calls import write_call
 from marl_gem.types import Observation, Response, Role
 from marl_gem.views import as_text

@@ -1,6 +1,6 @@
 """Find out which of TextArena's games work: writes `catalog.json`.
 
-    python -m marl_gem.scenarios.textarena.survey --newer /path/to/python3.12
+    python -m scripts.textarena_survey --newer /path/to/python3.12
 
 Every game is played with every number of players from 1 to 16, each in a process of its own with a time
 limit, by players who mostly repeat something in brackets that they were shown. It works with a number of
@@ -23,7 +23,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -56,12 +56,16 @@ def main() -> None:
     if unread and arguments.newer:
         found.update(_with(arguments.newer, unread))
     if arguments.games:
-        print(json.dumps(found))  # noqa: T201
+        print(json.dumps(found))
         return
+    catalog.FILE.write_text(as_text(found, importlib.metadata.version("textarena")), encoding="utf-8")
+
+
+def as_text(found: Mapping[str, Any], version: str) -> str:
+    """The catalog as it is written: one game a line."""
     lines = (f"  {json.dumps(game)}: {json.dumps(entry)}" for game, entry in found.items())
-    version = importlib.metadata.version("textarena")
-    head = f'{{\n "made_by": "survey.py", "textarena": "{version}",\n "games": {{\n'
-    catalog.FILE.write_text(head + ",\n".join(lines) + "\n }\n}\n", encoding="utf-8")
+    head = f'{{\n "made_by": "scripts/textarena_survey.py", "textarena": "{version}",\n "games": {{\n'
+    return head + ",\n".join(lines) + "\n }\n}\n"
 
 
 def survey(game: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import random
 from typing import Any
 
 from marl_gem.scenarios.tau import retail
-from marl_gem.scenarios.tau.mini.cases import Case, Drawing, Template, Unfit, lines
-from marl_gem.scenarios.tau.mini.people import Inventor, Record, address, tell_address, tell_method
+from scripts.mini_worlds.cases import Case, Drawing, Template, Unfit, lines
+from scripts.mini_worlds.people import Inventor, Record, address, tell_address, tell_method
 
 SEED = "the small shop"
 CUSTOMERS = 64

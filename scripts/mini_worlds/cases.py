@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from marl_gem.scenarios.tau.database import Database
 from marl_gem.scenarios.tau.domain import Domain
-from marl_gem.scenarios.tau.mini.people import Record
+from scripts.mini_worlds.people import Record
 
 ATTEMPTS = 1000
 CHANGES = {

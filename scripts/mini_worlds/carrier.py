@@ -11,8 +11,8 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from marl_gem.scenarios.tau import airline
-from marl_gem.scenarios.tau.mini.cases import Case, Drawing, Template, Unfit, lines
-from marl_gem.scenarios.tau.mini.people import LAST, Inventor, Record, tell_method
+from scripts.mini_worlds.cases import Case, Drawing, Template, Unfit, lines
+from scripts.mini_worlds.people import LAST, Inventor, Record, tell_method
 
 SEED = "the small airline"
 CUSTOMERS = 54

@@ -1,12 +1,12 @@
-"""A small shop and a small airline of our own making, in the schema of TAU-bench, so that nothing is downloaded.
+"""Generates the small shop and the small airline that ship with the scenarios, in the schema of TAU-bench.
 
     people.py     names, addresses, payment methods
     cases.py      how tasks are drawn, and checked while they are
     shop.py       products, customers and orders, and what customers of the shop want
     carrier.py    flights, customers and reservations, and what customers of the airline want
 
-Everybody and everything in it is invented. `python -m marl_gem.scenarios.tau.mini` writes it all anew, the same
-bytes each time, but for the two `policy.md`, which are written by hand. Each task tells its grade:
+All people and places are invented. `python -m scripts.mini_worlds` writes the files anew, the same bytes each time,
+except for the two `policy.md`, which are written by hand. Each task has a grade:
 
     lookup           the customer wants to know something
     one change       one call that changes the data
@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-HERE = Path(__file__).parent
+SHIPPED = Path(__file__).parents[2] / "scenarios" / "tau" / "mini"
+"""Where the files are that ship."""
 
 
 def build() -> dict[str, str]:
-    """Every generated file: its path within this folder, and its text."""
-    from marl_gem.scenarios.tau.mini import carrier, shop
+    """Every generated file: its path within `SHIPPED`, and its text."""
+    from scripts.mini_worlds import carrier, shop
 
     return {
         f"{folder}/{name}": text
@@ -34,7 +35,7 @@ def build() -> dict[str, str]:
     }
 
 
-def write(folder: Path = HERE) -> None:
+def write(folder: Path = SHIPPED) -> None:
     """Write every generated file."""
     for name, text in build().items():
         file = folder / name

@@ -1,0 +1,123 @@
+"""What a scenario reports of one step: four dicts, their defaults, and checks of what they hold."""
+
+from __future__ import annotations
+
+import contextlib
+import numbers
+from collections.abc import Container, Coroutine, Mapping, Sequence
+from math import isfinite
+from typing import Any, TypeAlias
+
+from marl_gem.errors import ScenarioFault
+
+Infos: TypeAlias = dict[str, dict[str, Any]]
+Results: TypeAlias = tuple[dict[str, float], dict[str, bool], dict[str, bool], Infos]
+"""Rewards, terminations, truncations and infos, each by agent id."""
+
+RESULTS: dict[str, Any] = {"rewards": float, "terminations": bool, "truncations": bool, "infos": dict}
+"""The names of the four dicts, and the type of what they hold; called, it gives the default."""
+
+
+class StepBuffers:
+    """Gives each step its four dicts, as copies of dicts that are made once for the same agents."""
+
+    __slots__ = ("_agents", "_no_flags", "_no_rewards")
+
+    def __init__(self) -> None:
+        self._agents: tuple[str, ...] | None = None
+        self._no_rewards: dict[str, float] = {}
+        self._no_flags: dict[str, bool] = {}
+
+    def __deepcopy__(self, memo: object) -> StepBuffers:
+        return StepBuffers()
+
+    def defaults(self, agents: tuple[str, ...]) -> Results:
+        """New dicts for these agents: reward 0.0, not terminated, not truncated, an empty info."""
+        if agents is not self._agents:
+            self._agents = agents
+            self._no_rewards = dict.fromkeys(agents, 0.0)
+            self._no_flags = dict.fromkeys(agents, False)
+        infos: Infos = {}
+        for agent in agents:
+            infos[agent] = {}
+        return self._no_rewards.copy(), self._no_flags.copy(), self._no_flags.copy(), infos
+
+
+def complete(
+    name: str, given: Any, alive: Sequence[str], agents: Sequence[str], known: Container[str], scenario: str
+) -> dict[str, Any]:
+    """One of the four dicts with an entry for every agent that was alive; what is missing gets the default.
+
+    Args:
+        name: which of `RESULTS` it is.
+        given: what the scenario reported.
+        alive: the agents that were alive when the step began.
+        agents: the agents that are alive now.
+        known: every agent that was in this episode.
+        scenario: its id, for the errors.
+
+    Raises:
+        ScenarioFault: it is no dict, names an agent that was never in this episode, terminates or truncates one that
+            joined in this step, or holds a value of another type.
+    """
+    if not isinstance(given, Mapping):
+        raise ScenarioFault(f"{scenario}: {name} must be a dict, not {given!r}")
+    if strangers := [agent for agent in given if agent not in known]:
+        raise ScenarioFault(f"{scenario}: {name} for {strangers}, who never were in this episode")
+    joined = given.keys() & set(agents) - set(alive)
+    if RESULTS[name] is bool and any(given[agent] for agent in joined):
+        raise ScenarioFault(f"{scenario}: {name} of an agent that joined in this very step: {given}")
+    default = RESULTS[name]
+    return {agent: as_declared(name, given[agent], scenario) if agent in given else default() for agent in alive}
+
+
+def as_reward(value: Any, agent: str, where: str) -> float:
+    """A reward as a float.
+
+    Args:
+        value: what the scenario gave.
+        agent: whose reward it is.
+        where: the scenario's id and the step, for the error.
+
+    Raises:
+        ScenarioFault: it is no finite real number.
+    """
+    if isinstance(value, (int, float, numbers.Real)):
+        with contextlib.suppress(OverflowError):  # an integer that no float can hold
+            if isfinite(value):
+                return float(value)
+    raise ScenarioFault(f"{where} gave {agent!r} the reward {value!r}; rewards are finite numbers")
+
+
+def as_declared(name: str, value: Any, scenario: str) -> Any:
+    """An entry of the dict with this name, in the type the contract declares.
+
+    A flag may be anything that equals True or False, such as NumPy's. Rewards are left to `as_reward`.
+
+    Raises:
+        ScenarioFault: it has another type.
+    """
+    kind = RESULTS[name]
+    if kind is float or isinstance(value, kind):
+        return value
+    if kind is bool:
+        with contextlib.suppress(TypeError, ValueError):  # an array has no truth value
+            if value == bool(value):
+                return bool(value)
+    raise ScenarioFault(f"{scenario}: {name} must hold a {kind.__name__} for each agent, not {value!r}")
+
+
+def returned_something(scenario: str, method: str, returned: object) -> ScenarioFault:
+    """The fault of a method that sets attributes and returned something as well, which nobody would read."""
+    instead = (
+        "Set state that observe(agent) reads, and self.infos"
+        if method == "_reset"
+        else "Set self.rewards, self.terminations, self.truncations and self.infos"
+    )
+    if isinstance(returned, Coroutine):
+        returned.close()
+        instead = "It must not be a coroutine function"
+    return ScenarioFault(
+        f"{scenario}: {method} returned a {type(returned).__name__}, which is not used. {instead}; return nothing. "
+        "Observations come from observe(agent)"
+    )

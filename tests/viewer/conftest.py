@@ -1,0 +1,66 @@
+"""A server for a run, and a browser."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marl_gem.runs.library import RunLibrary
+from marl_gem.viewer.server import Server
+from tests.viewer.recorded import (
+    Page,
+)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Path], Server]]:
+    servers: list[Server] = []
+
+    def start(path: Path) -> Server:
+        server = Server(RunLibrary(path), 0)
+        threading.Thread(target=lambda: server.serve_forever(0.01), daemon=True).start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+
+
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+    if not CHROMIUM:
+        pytest.skip("there is no chromium")
+    with playwright.sync_playwright() as started:
+        running = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def show(browser: Any, serve: Callable[[Path], Server]) -> Iterator[Callable[..., Page]]:
+    pages: list[Page] = []
+
+    def start(path: Path, **options: Any) -> Page:
+        pages.append(Page(browser, serve(path), **options))
+        return pages[-1]
+
+    yield start
+    for page in pages:
+        page.close()

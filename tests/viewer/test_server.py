@@ -1,0 +1,221 @@
+"""The server: what it answers, and to whom."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import marl_gem
+from marl_gem.errors import MarlGemError
+from marl_gem.runs.library import RunLibrary
+from marl_gem.types import to_json
+from marl_gem.viewer.server import FIRST_PORT, Server
+from tests.viewer.recorded import (
+    HOSTILE,
+    answer,
+    episode,
+    failed,
+    request,
+    with_roles,
+    write_run,
+)
+
+
+def test_the_answers_that_the_page_needs(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    server = serve(write_run(tmp_path / "run", [episode(n) for n in range(250)], [failed(999)], seed=2**63))
+    run = answer(server, "run?run=run")
+    assert (run["episodes"], run["pending"]) == (250, 1) and json.loads(run["config"])["seed"] == 2**63
+    page = answer(server, "episodes?run=run&start=200&count=100")
+    assert page["total"] == 251 and len(page["rows"]) == 51 and page["rows"][0]["seed"] == "1200"
+    assert len(answer(server, "episodes?run=run&count=99999")["rows"]) <= 500
+    position = answer(server, "position?run=run&key=3&sort=seed")
+    assert (position["index"], position["before"], position["after"]) == (248, "4", "2")
+    assert answer(server, "position?run=run&key=3&filter=error")["index"] is None
+    shown = answer(server, "episode?run=run&key=talk-7")
+    assert (shown["key"], len(shown["turns"]), shown["turns"][1]["tokens"]) == ("8", 3, 2)
+    assert "logprobs" not in json.dumps(shown)
+    assert answer(server, "tokens?run=run&key=8&turn=2") == {
+        "ids": [7, 8],
+        "logprobs": [-0.1, -2.5],
+        "prompt": [1, 2, 3],
+    }
+
+
+def test_the_answer_for_an_episode_has_its_roles(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    server = serve(write_run(tmp_path / "run", [with_roles(), episode()]))
+    user, assistant = answer(server, "episode?run=run&key=1")["roles"]
+    assert user == {"agent": "user", "parts": [{"kind": "text", "text": "You plan a walk."}]}
+    assert [part["kind"] for part in assistant["parts"]] == ["text", "tool"]
+    assert assistant["parts"][1]["name"] == "weather"
+    assert answer(server, "episode?run=run&key=2")["roles"] == []
+
+
+def test_counterparts_are_of_the_same_task(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    again = [episode(n, repeat=repeat) for n in range(3) for repeat in range(2)]
+    write_run(tmp_path / "a", again)
+    write_run(tmp_path / "b", again[::-1])
+    server = serve(tmp_path)
+    assert answer(server, "counterpart?run=a&key=4") == {"key": "3", "same": True}
+    assert answer(server, "counterpart?run=a&key=4&other=b") == {"key": "3", "same": True}  # of the same repeat
+
+
+def test_a_run_may_grow_while_it_is_looked_at(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    folder = write_run(tmp_path / "run", [episode(0)])
+    server = serve(folder)
+    for number in range(1, 4):
+        with (folder / "episodes.jsonl").open("a") as file:
+            file.write(to_json(episode(number)) + "\n")
+        assert answer(server, "episodes?run=run")["total"] == answer(server, "run?run=run")["episodes"] == number + 1
+    write_run(folder, [])
+    assert answer(server, "episodes?run=run") == {"total": 0, "rows": []}
+
+
+def test_values_that_json_does_not_have_do_not_break_an_answer(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    folder = write_run(tmp_path / "run", [episode(0, id=HOSTILE, seed=2**80)])
+    line = (folder / "episodes.jsonl").read_text()
+    line = line.replace('"checked":true', '"checked":NaN').replace('"reward":1.0', '"reward":-1e999')
+    (folder / "episodes.jsonl").write_text(line)
+    server = serve(folder)
+    shown = answer(server, "episode?run=run&key=1")
+    assert shown.get("broken") or shown["turns"][2]["reward"] == "-inf"
+    raw = folder / "episodes.jsonl"
+    raw.write_text(to_json(episode(0)).replace('"reward":1.0', '"reward":1e999') + "\n")
+    assert answer(server, "episode?run=run&key=1")["turns"][2]["total"] == "inf"
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1:{port}", True),
+        ("localhost:{port}", True),
+        ("LOCALHOST:9999", True),  # a port that was forwarded
+        ("[::1]:{port}", True),
+        ("evil.example:{port}", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example:{port}", False),
+        ("evil.example@localhost", True),  # still the name localhost, to whomever reads it
+        ("localhost@evil.example", False),
+        ("[", False),
+        ("", False),
+        ("0.0.0.0:{port}", False),
+    ],
+)
+def test_the_server_answers_under_local_names_alone(
+    tmp_path: Path, serve: Callable[[Path], Server], host: str, allowed: bool
+) -> None:
+    server = serve(write_run(tmp_path / "run", [episode()]))
+    for path in ("/", "/api/runs", "/app.js"):
+        status, _, body = request(server, path, Host=host.format(port=server.server_address[1]))
+        assert (status == 200) == allowed
+        assert allowed or (status in (403, 404) and b"talk" not in body)
+
+
+def test_other_sites_may_link_here_but_not_ask(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    server = serve(write_run(tmp_path / "run", [episode()]))
+    for site in ("cross-site", "same-site"):
+        assert request(server, "/", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 200
+        assert request(server, "/api/runs", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 403
+        assert request(server, "/api/runs", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors")[0] == 403
+        assert request(server, "/app.js", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors")[0] == 403
+    assert request(server, "/api/runs", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors")[0] == 200
+    assert "access-control-allow-origin" not in request(server, "/api/runs", Origin="http://evil.example")[1]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
+def test_the_server_is_read_only(tmp_path: Path, serve: Callable[[Path], Server], method: str) -> None:
+    assert request(serve(write_run(tmp_path / "run", [episode()])), "/api/runs", method)[0] == 405
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../pyproject.toml",
+        "/..%2f..%2fserver.py",
+        "/page/../server.py",
+        "/index.html/../../server.py",
+        "//etc/passwd",
+        "/api/../server.py",
+        "/api/_run?run=run",
+        "/picture?run=run&name=../secret.png",
+        "/picture?run=run&name=config.json",
+        "/picture?run=../outside&name=secret.png",
+        "/api/run?run=..",
+        "/api/run?run=/etc",
+        "/api/run",
+        "/api/episode?run=run&key=../1",
+        "/api/episode?run=run&key=99",
+        "/api/tokens?run=run&key=1&turn=99",
+        "/api/tokens?run=run&key=1&turn=-1",
+        "/api/episodes?run=run&start=x",
+        "/api/episodes?run=run&filter=nothing",
+        "/api/episodes?run=run&sort=__class__",
+        "/%00",
+        "/favicon.ico",
+    ],
+)
+def test_other_paths_are_not_found(tmp_path: Path, serve: Callable[[Path], Server], path: str) -> None:
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    status, headers, body = request(serve(write_run(tmp_path / "run", [episode()])), path)
+    assert (
+        status == 404
+        and headers["content-type"] == "application/json"
+        and b"secret" not in body.replace(b"/secret.png", b"")
+    )
+    assert json.loads(body)["error"]
+
+
+def test_every_answer_forbids_what_the_page_does_not_need(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    folder = write_run(tmp_path / "run", [episode()])
+    (folder / "curve.png").write_bytes(b"\x89PNG")
+    server = serve(folder)
+    for path in ("/", "/app.js", "/style.css", "/icon.svg", "/api/runs", "/picture?run=run&name=curve.png", "/nothing"):
+        _, headers, _ = request(server, path)
+        policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
+        assert policy["default-src"] == "'none'" and policy["script-src"] == policy["style-src"] == "'self'"
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
+        assert headers["server"] == "marl_gem"
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_the_page_never_makes_markup_of_text() -> None:
+    page = Path(marl_gem.__file__).parent / "viewer" / "page"
+    scripts = "".join(file.read_text() for file in page.glob("*.js"))
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "DOMParser", "Function("):
+        assert word not in scripts
+    assert "http" not in (page / "index.html").read_text() and "url(" not in (page / "style.css").read_text()
+
+
+def test_many_requests_at_once(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    server = serve(write_run(tmp_path / "run", [episode(n) for n in range(300)]))
+    answers: list[int] = []
+
+    def ask(number: int) -> None:
+        answers.append(answer(server, f"episodes?run=run&text=({number})&start=0")["total"])
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert answers == [1] * 40
+
+
+def test_a_port_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = RunLibrary(write_run(tmp_path / "run", [episode()]))
+    first = Server(library, 0)
+    port = first.server_address[1]
+    with pytest.raises(MarlGemError, match=f"port {port} is taken"):
+        Server(library, port)
+    monkeypatch.setattr("marl_gem.viewer.server.FIRST_PORT", port)
+    second = Server(library)
+    assert port < second.server_address[1] < port + 100
+    first.server_close()
+    second.server_close()
+    with pytest.raises(MarlGemError, match="from 0 to 65535"):
+        Server(library, 70_000)
+    assert FIRST_PORT > 1024
