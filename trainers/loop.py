@@ -60,6 +60,8 @@ class TrainingLoop:
         self.algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
         self.specs = [scenario.spec for scenario in config.scenarios]
         self.phases = training_phases(config, [spec.inspect().agents for spec in self.specs])
+        several = any(len(p.learning(index)) > 1 for p in self.phases for index in range(len(self.specs)))
+        self._uses_pool = several and config.training.opponent_pool_fraction > 0
         self._models = Models()  # shared by all seats, so that those who name the same model share it
         self._fixed: dict[tuple[str, str], Policy] = {}
 
@@ -118,7 +120,7 @@ class TrainingLoop:
         training = self.config.training
         if begins and (training.kl or training.kl_final):
             learner.backend.set_reference()
-        if training.opponent_pool_fraction:
+        if self._uses_pool:
             learner.pool.snapshot(learner.backend.version, learner.backend.weights)
 
     def _plan(self, phase: TrainingPhase) -> list[PlannedEpisode]:
@@ -148,7 +150,7 @@ class TrainingLoop:
 
     def _opponents(self, phase: TrainingPhase) -> dict[str, Policy]:
         """An earlier version of each policy that learns; none where no episode needs one."""
-        if not self.config.training.opponent_pool_fraction:
+        if not self._uses_pool:
             return {}
         seed = self.config.seed
         draws = {
