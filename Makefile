@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 # How many processes run the tests.
 WORKERS ?= 2
 
-.PHONY: help setup demo test docs test-install test-litellm test-vllm lint bench clean
+.PHONY: help setup demo test docs test-install test-litellm test-numeric test-vllm lint bench clean
 
 help:
 	@echo "make demo   train a small policy by self-play on TextArena's TicTacToe"
@@ -15,6 +15,7 @@ help:
 	@echo "make docs   build the documentation into docs/_build/html, with warnings as errors"
 	@echo "make test-install  build sdist and wheel, and try them without extras in a clean environment"
 	@echo "make test-litellm  test hosted models through litellm, in an environment of its own"
+	@echo "make test-numeric  train with tianshou, RLlib and Stable-Baselines3, in an environment of its own (2 GB)"
 	@echo "make test-vllm     test against a real vLLM server on the CPU, in an environment of its own (3.5 GB)"
 	@echo "make lint   check style and types only"
 	@echo "make bench  run the benchmarks, one JSON line each (about 45 minutes)"
@@ -43,13 +44,24 @@ docs: setup
 test-install:
 	PYTHON=$(PYTHON) .ci/install
 
-# litellm and vLLM want other versions of what they share with the rest, so each has an environment of its own.
+# litellm, the learners and vLLM want other versions of what they share with the rest, so each has an environment.
 test-litellm: .venv-litellm/.ready
 	.venv-litellm/bin/python -m pytest tests/llm/test_litellm.py tests/policies tests/runs/test_canary.py
 
 .venv-litellm/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-litellm
 	.venv-litellm/bin/pip install --quiet --disable-pip-version-check --editable ".[llm,litellm]" hypothesis pytest
+	@touch $@
+
+test-numeric: .venv-numeric/.ready
+	OMP_NUM_THREADS=1 .venv-numeric/bin/python -m pytest tests/convert/test_numeric.py tests/convert/test_to_pettingzoo.py
+	OMP_NUM_THREADS=1 .venv-numeric/bin/python -m pytest tests/docs/test_docs.py -k numeric
+
+.venv-numeric/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-numeric
+	.venv-numeric/bin/pip install --quiet --disable-pip-version-check "$(TORCH)"
+	.venv-numeric/bin/pip install --quiet --disable-pip-version-check --editable ".[pettingzoo]" pytest \
+		tianshou==2.0.1 sb3-contrib==2.9.2 "ray[rllib]==2.60.0" supersuit==3.11.0
 	@touch $@
 
 test-vllm: setup .venv-vllm/.ready
@@ -71,4 +83,4 @@ bench: setup
 	@for file in benchmarks/*.py; do $(BIN)/python $$file; done
 
 clean:
-	rm -rf $(VENV) .venv-litellm .venv-vllm
+	rm -rf $(VENV) .venv-litellm .venv-numeric .venv-vllm

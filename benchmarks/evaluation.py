@@ -4,8 +4,8 @@
 
 1,000 episodes of three turns are live at once; every answer takes 100 ms, so that 10,000 episodes take 3 s at best.
 "bare" is the yardstick of this machine: a thousand asyncio tasks that sleep so long and do nothing else. "played"
-is an evaluation without a folder, "journalled" one with it, until the last episode is on disk. They take turns; the
-best of the rounds is told, since whatever else runs on the machine only adds. `share` is the ideal time over the time
+is an evaluation without a folder, "journalled" one with it, until the last episode is on disk. They alternate; the
+best of the rounds counts, since whatever else runs on the machine only adds. `share` is the ideal time over the time
 taken, `journal_overhead` what the folder adds to it.
 
 "http" asks a server in another process that takes 100 ms an answer, through HTTPModel; there the client's and the
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from marl_gem.env import MultiAgentEnv
-from marl_gem.evaluation import Ground, Numbers, Progress, plan_evaluation, run
+from marl_gem.evaluation import Numbers, Progress, plan_evaluation, run
 from marl_gem.llm import LLM, Sampling
 from marl_gem.policies import Info, LLMPolicy, Policy
 from marl_gem.selectors.sequential import SequentialSelector
@@ -67,35 +67,35 @@ def main() -> None:
 
 def take_turns(ways: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
     """The least seconds of each."""
-    taken = [{name: way() for name, way in ways.items()} for _ in range(rounds)]
-    return {name: min(one[name] for one in taken) for name in ways}
+    seconds = [{name: way() for name, way in ways.items()} for _ in range(rounds)]
+    return {name: min(of_round[name] for of_round in seconds) for name in ways}
 
 
 def bare(episodes: int, answer: Callable[[int], Awaitable[Any]]) -> float:
     """Seconds for as many answers as the episodes have turns, with nothing around them."""
 
-    async def places() -> float:
+    async def answers() -> float:
         numbers = iter(range(episodes))
 
-        async def place() -> None:
+        async def work() -> None:
             for number in numbers:
                 for turn in range(TURNS):
                     await answer(number * TURNS + turn)
 
         begun = time.perf_counter()
-        await asyncio.gather(*(place() for _ in range(LIVE)))
+        await asyncio.gather(*(work() for _ in range(LIVE)))
         return time.perf_counter() - begun
 
-    return asyncio.run(places())
+    return asyncio.run(answers())
 
 
 def evaluation(policy: Policy, episodes: int, journalled: bool) -> float:
     """Seconds from the first episode's beginning until the last one counts."""
     seen: list[Progress] = []
     with tempfile.TemporaryDirectory() as folder:
-        plan = plan_evaluation(Ground.of(ThreeTurns), policy, Numbers(n=episodes))
+        plan = plan_evaluation(ThreeTurns, policy, Numbers(n=episodes))
         result = run(plan, Path(folder) / "run" if journalled else None, concurrency=LIVE, watch=seen.append)
-        assert result.owed == 0, result.report["errors"]
+        assert result.pending == 0, result.report.errors
     return seen[-1].seconds
 
 

@@ -3,7 +3,7 @@
     python benchmarks/vector.py
 
 "waiting": 64 envs whose steps sleep (lognormal, mean 20 ms, sigma 1.5). "partial" sends every env its next
-step as soon as its last has ended; "barrier" is the yardstick: `ThreadPoolExecutor.map` over the same envs,
+step as soon as its last has ended; "barrier" is the baseline: `ThreadPoolExecutor.map` over the same envs,
 64 threads, every step waiting for the slowest. Both take the same 6,400 steps with the same waits, and the
 clock runs until the last has ended. "speedup" is how many times more steps a second partial steps make.
 
@@ -11,7 +11,7 @@ clock runs until the last has ended. "speedup" is how many times more steps a se
 threads: "vector" through `VectorEnv.step`, "plain" in a loop over the envs. (With many envs a plain step
 costs more, too: Python's garbage collector has more to look at, and the processor's caches hold less of it.)
 
-In both comparisons the two ways take turns; medians are told, also of the ratios of one turn.
+In both comparisons the two ways take turns; medians are given, also of the ratio within each turn.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def compare_trivial(count: int) -> dict[str, float]:
     with VectorEnv(Trivial, count) as vector:
         vector.reset()
         ways: dict[str, Callable[[], Sequence[object]]] = {
-            "plain": lambda: [env.step(own) for env, own in zip(envs, actions, strict=True)],
+            "plain": lambda: [env.step(its_actions) for env, its_actions in zip(envs, actions, strict=True)],
             "vector": lambda: vector.step(actions),
         }
         taken: dict[str, list[float]] = {name: [] for name in ways}
@@ -120,7 +120,7 @@ def sleep(seconds: float) -> dict[str, str]:
 
 
 class Sleeper(MultiAgentEnv):
-    """Sleeps as long as it is told to."""
+    """Sleeps for as many seconds as the action says."""
 
     possible_agents = ("player",)
     selector = ParallelSelector()

@@ -17,11 +17,11 @@ author = "The marl_gem authors"
 copyright = f"2026, {author}"
 release = version = marl_gem.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generate"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "generate"]
 exclude_patterns = ["_build", "generate"]
 source_suffix = {".md": "markdown"}
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_default_options = {"show-inheritance": True}

@@ -27,9 +27,9 @@ ROWS, COLUMNS = range(6), range(7)
 
 
 def board(agent: str, seen: Mapping[str, Any]) -> str:
-    """The board as the agent is to see it. PettingZoo gives two planes: the agent's own discs and the other's."""
-    own, other = seen["observation"][..., 0], seen["observation"][..., 1]
-    rows = [" ".join("X" if own[r, c] else "O" if other[r, c] else "." for c in COLUMNS) for r in ROWS]
+    """The board as text. PettingZoo gives two planes: the agent's discs and the other player's."""
+    mine, theirs = seen["observation"][..., 0], seen["observation"][..., 1]
+    rows = [" ".join("X" if mine[r, c] else "O" if theirs[r, c] else "." for c in COLUMNS) for r in ROWS]
     return "\n".join([*rows, " ".join(map(str, COLUMNS))])
 
 

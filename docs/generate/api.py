@@ -11,10 +11,10 @@ from typing import NamedTuple
 from sphinx.pycode import ModuleAnalyzer
 
 import marl_gem
-from generate.markdown import Undocumented, escape, table, toctree
+from generate.markdown import escape, table, toctree
 
 AREAS: dict[str, tuple[str, ...]] = {
-    "Contract": ("env", "channels", "errors", "seeding"),
+    "Contract": ("env", "step_results", "channels", "errors", "seeding"),
     "Types": ("types", "infos"),
     "Selectors": ("selectors",),
     "Wrappers": ("wrappers",),
@@ -23,7 +23,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "Policies and views": ("policies", "agents", "replay", "views"),
     "Models": ("llm",),
     "Rollout": ("rollout", "recording", "episode_builder"),
-    "Vector envs": ("vector",),
+    "Vector envs": ("vector", "env_threads"),
     "Runs": ("runs",),
     "Evaluation": ("evaluation", "evaluate", "analysis"),
     "Viewer and export": ("viewer", "export"),
@@ -34,15 +34,19 @@ AREAS: dict[str, tuple[str, ...]] = {
 }
 """Each area's modules or packages, without the leading `marl_gem.`."""
 
+OTHER = "Other modules"
+"""Where a module stands until it is put into an area."""
+
 LONGEST_VALUE = 60
 """The value of data is shown up to this many characters."""
 
 LEFT_OUT = (
     "cli",
+    "links",
     "scenarios.textarena",
     *(f"scenarios.tau.{part}" for part in ("airline", "retail", "common", "desk", "mini", "official", "tool")),
 )
-"""Modules and packages that other pages of the reference show: the commands, and what scenarios consist of."""
+"""Modules and packages that are no API, or that other pages show: the commands, and what scenarios consist of."""
 
 
 def modules() -> list[str]:
@@ -63,23 +67,19 @@ def _walk(package: str, folders: list[str]) -> list[str]:
 
 
 def area_of(module: str) -> str | None:
-    """The area a module belongs to; None if the reference leaves it out.
-
-    Raises:
-        Undocumented: the module belongs to no area.
-    """
+    """The area a module belongs to, `OTHER` where `AREAS` has none for it; None if the reference leaves it out."""
     top = module.partition(".")[0]
     if any(module == name or module.startswith(f"{name}.") for name in LEFT_OUT):
         return None
     for area, packages in AREAS.items():
         if top in packages:
             return area
-    raise Undocumented(f"marl_gem.{module} is in no area of docs/generate/api.py; add {top!r} to one")
+    return OTHER
 
 
 def pages() -> dict[str, str]:
     """The pages by name."""
-    by_area: dict[str, list[str]] = {area: [] for area in AREAS}
+    by_area: dict[str, list[str]] = {area: [] for area in (*AREAS, OTHER)}
     for module in modules():
         if area := area_of(module):
             by_area[area].append(module)

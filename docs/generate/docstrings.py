@@ -17,18 +17,18 @@ def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[
 
 
 def literal_blocks(lines: list[str]) -> list[str]:
-    """Mark each indented block behind an empty line as code, as Markdown does, except in sections and lists."""
+    """Mark each indented block as code, except in sections and lists, and set it apart by empty lines."""
     result: list[str] = []
     before = ""  # the last line that is not indented
-    in_block = False
+    in_block = marked = False
     for index, line in enumerate(lines):
         indented = line.startswith((" ", "\t"))
         if line and not indented:
-            before, in_block = line, False
+            result += [""] if marked and result[-1] else []
+            before, in_block, marked = line, False, False
         elif line and not in_block:
-            plain = not _SECTION.match(before) and not _LIST.match(before) and not before.endswith("::")
-            if plain and index and not lines[index - 1]:
-                result += ["::", ""]
             in_block = True
+            marked = bool(index) and not (_SECTION.match(before) or _LIST.match(before) or before.endswith("::"))
+            result += ["", "::", ""] if marked else []
         result.append(line)
     return result

@@ -24,7 +24,7 @@ def check(
     only: Annotated[
         list[str] | None, typer.Option(help=f"Run this check: {', '.join(testing.CHECKS)}. May be repeated.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Play the episode of this seed alone.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Play only the episode with this seed.")] = None,
     wrappers: Wrappers = None,
     options: Options = None,
 ) -> None:
@@ -32,14 +32,14 @@ def check(
     spec = read_scenario(scenario, options, wrappers)
     spec.make().close()  # an error in the options is not one of the scenario
     plan = testing.THOROUGH if seed is None else testing.Plan(seeds=(seed,))
-    outcomes = []
+    results = []
     out.print(f"[bold]{escape(scenario)}[/]")
     with out.status("checking"):
-        for outcome in testing.run_checks(spec.make, plan, only=only or ()):
-            outcomes.append(outcome)
-            line = escape(str(outcome)).replace(outcome.status, f"[{_COLOURS[outcome.status]}]{outcome.status}[/]", 1)
+        for result in testing.run_checks(spec.make, plan, only=only or ()):
+            results.append(result)
+            line = escape(str(result)).replace(result.status, f"[{_COLOURS[result.status]}]{result.status}[/]", 1)
             out.print(line, soft_wrap=True)
-    report = testing.Report(scenario, tuple(outcomes))
+    report = testing.CheckReport(scenario, tuple(results))
     out.print(f"[bold]{report.summary}[/]")
     if not report.ok:
         raise typer.Exit(1)

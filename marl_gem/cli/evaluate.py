@@ -1,27 +1,24 @@
-"""marl-gem eval and marl-gem tournament: numbers that can be trusted, from runs that survive anything."""
+"""marl-gem eval and marl-gem tournament: numbers with intervals, from runs that can be resumed."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 from rich.markdown import Markdown
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from marl_gem.cli.terminal import Options, err, out, person, read_scenario, stop_on_interrupt
+from marl_gem.cli.terminal import Options, Wrappers, err, out, person, read_scenario, stop_on_interrupt
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import (
     Budget,
-    Ground,
     Numbers,
     Plan,
     Player,
@@ -35,6 +32,7 @@ from marl_gem.evaluation.markdown import money_text, summary
 from marl_gem.evaluation.result_store import stored_config
 from marl_gem.llm.models import Models
 from marl_gem.policies import HumanPolicy
+from marl_gem.runs.folder import fresh_folder
 from marl_gem.specs import PolicySpec, ScenarioSpec, assign_candidates, load_policy, parse_assignment, training_options
 from marl_gem.types import Limits
 
@@ -46,15 +44,15 @@ N = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; by def
 Repeats = Annotated[int | None, typer.Option(min=1, help="How often each task is played; more than 1 gives pass^k.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Fixes every random choice.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; by default a fresh one in runs/.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out; what is not given is as it was.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out; what is not given is as it was.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="How many episodes are live at once.")]
 MaxTurns = Annotated[int | None, typer.Option(min=1, help="Of an episode: it is cut after so many turns.")]
 MaxTokens = Annotated[int | None, typer.Option(min=1, help="Of an episode: it is cut after so many tokens.")]
 MaxSeconds = Annotated[float | None, typer.Option(min=0, help="Of an episode: it is cut after so long.")]
 MaxCost = Annotated[float | None, typer.Option(min=0, help="Of an episode: it is cut after so many US dollars.")]
 RunEpisodes = Annotated[int | None, typer.Option("--run-max-episodes", min=0, help="Of the run: no more episodes.")]
-RunTokens = Annotated[int | None, typer.Option("--run-max-tokens", min=0, help="Of the run: then none begins.")]
-RunSeconds = Annotated[float | None, typer.Option("--run-max-seconds", min=0, help="Of this call: then none begins.")]
+RunTokens = Annotated[int | None, typer.Option("--run-max-tokens", min=0, help="Of the run: then none starts.")]
+RunSeconds = Annotated[float | None, typer.Option("--run-max-seconds", min=0, help="Of this call: then none starts.")]
 RunCost = Annotated[float | None, typer.Option("--run-max-cost", min=0, help="Of the run, in US dollars.")]
 Cache = Annotated[Path | None, typer.Option(help="Keep the models' answers in this file, and ask nothing twice.")]
 
@@ -63,7 +61,7 @@ def evaluate(
     scenario: Scenario = None,
     seats: Annotated[
         list[str] | None,
-        typer.Option("--seat", metavar="AGENT=WHO", help="A seat and who sits there; others play at random."),
+        typer.Option("--seat", metavar="AGENT=WHO", help="A seat and its policy; others play at random."),
     ] = None,
     grid: Annotated[
         bool, typer.Option("--grid", help="A seat may be given several times: play all combinations.")
@@ -83,36 +81,39 @@ def evaluate(
     run_seconds: RunSeconds = None,
     run_cost: RunCost = None,
     cache: Cache = None,
+    wrappers: Wrappers = None,
     options: Options = None,
 ) -> None:
-    """Evaluate who sits where: success, returns, tokens, cost and more, with intervals, and every episode on disk.
+    """Evaluate policies: success, returns, tokens, cost and more, with intervals, and every episode on disk.
 
-    Where the scenario says so it also tells which tasks were solved, why others were not, and floors to compare with.
+    Where the scenario knows, also which tasks were solved, why others were not, and trivial baselines to compare with.
 
-    A run can be killed at any moment and goes on with --resume. The first Ctrl-C ends it in order, the second at once.
+    A run can be killed at any moment and continues with --resume. The first Ctrl-C ends it in order, the second at
+    once.
     """
-    asked = _Asked(scenario, folder, resume, ("eval", "grid"), options)
+    asked = _Asked(scenario, folder, resume, ("eval", "grid"), options, wrappers)
     limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
     numbers = asked.numbers(n, repeats, seed, limits)
     assignments = list(map(parse_assignment, seats)) if seats else asked.stored_seats()
     spec = asked.spec(spec for _, spec in assignments)
-    candidates = assign_candidates(assignments, spec.inspect())
-    grid = grid or (not seats and asked.stored.get("kind") == "grid")
+    info = spec.inspect()
+    candidates = assign_candidates(assignments, info)
+    grid = grid or (not seats and asked.stored is not None and asked.stored.kind == "grid")
     several = [agent for agent, specs in candidates.items() if len(specs) > 1]
     if several and not grid:
         times = len(candidates[several[0]])
         raise ConfigError(f"seat {several[0]!r} is given {times} times; --grid plays all combinations")
     if grid and not several:
         raise ConfigError("a grid needs a seat that is given several times, as in --seat a=random --seat a=human")
-    ground, models = Ground.of(spec.id, spec.options), Models(cache)
+    models = Models(cache)
     players = {
         agent: [_player(policy, spec, (agent,), models) for policy in specs] for agent, specs in candidates.items()
     }
     if grid:
-        plan = plan_grid(ground, players, numbers)
+        plan = plan_grid(spec, players, numbers, info)
     else:
-        plan = plan_evaluation(ground, {agent: player for agent, (player,) in players.items()}, numbers)
-    _play(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
+        plan = plan_evaluation(spec, {agent: player for agent, (player,) in players.items()}, numbers, info)
+    _run(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
 
 
 def tournament(
@@ -134,66 +135,82 @@ def tournament(
     run_seconds: RunSeconds = None,
     run_cost: RunCost = None,
     cache: Cache = None,
+    wrappers: Wrappers = None,
     options: Options = None,
 ) -> None:
     """Let players meet, each in every seat equally often, and rate them.
 
-    A run can be killed at any moment and goes on with --resume. The first Ctrl-C ends it in order, the second at once.
+    A run can be killed at any moment and continues with --resume. The first Ctrl-C ends it in order, the second at
+    once.
     """
-    asked = _Asked(scenario, folder, resume, ("tournament",), options)
+    asked = _Asked(scenario, folder, resume, ("tournament",), options, wrappers)
     limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
     numbers = asked.numbers(n, None, seed, limits)
     named = _by_name(players) if players else asked.stored_players()
     spec = asked.spec(named.values())
-    ground, models = Ground.of(spec.id, spec.options), Models(cache)
-    met = {name: _player(policy, spec, ground.agents, models) for name, policy in named.items()}
-    plan = plan_tournament(ground, met, numbers)
-    _play(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
+    info, models = spec.inspect(), Models(cache)
+    met = {name: _player(policy, spec, info.agents, models) for name, policy in named.items()}
+    plan = plan_tournament(spec, met, numbers, info)
+    _run(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
 
 
 class _Asked:
     """What the command line says, and where it says nothing, what the run that is resumed was asked for."""
 
     def __init__(
-        self, scenario: str | None, folder: Path | None, resume: bool, kinds: tuple[str, ...], options: list[str] | None
+        self,
+        scenario: str | None,
+        folder: Path | None,
+        resume: bool,
+        kinds: tuple[str, ...],
+        options: list[str] | None,
+        wrappers: list[str] | None,
     ) -> None:
         if resume and folder is None:
-            raise ConfigError("which run should go on? Name its folder with --out")
+            raise ConfigError("which run should continue? Name its folder with --out")
         self.resume, self.kind = resume, kinds[0]
-        self.stored: Mapping[str, Any] = (stored_config(folder, resume) if folder else None) or {}
-        if self.stored and self.stored["kind"] not in kinds:
-            command = "tournament" if self.stored["kind"] == "tournament" else "eval"
-            raise ConfigError(f"{folder} is not such a run; go on with: marl-gem {command} --out {folder} --resume")
-        self.scenario: str = scenario or self.stored.get("scenario", "")
+        self.stored = stored_config(folder, resume) if folder else None
+        if self.stored and self.stored.kind not in kinds:
+            command = "tournament" if self.stored.kind == "tournament" else "eval"
+            raise ConfigError(f"{folder} is not such a run; continue it: marl-gem {command} --out {folder} --resume")
+        self.scenario = scenario or (self.stored.scenario if self.stored else "")
         if not self.scenario:
             raise ConfigError("which scenario? For instance game:KuhnPoker-v0; `marl-gem list` shows all")
-        self.folder = folder or _fresh_folder(self.kind, self.scenario)
-        self._options = options
+        stem = f"{self.kind}-{self.scenario.partition(':')[2] or self.scenario}"
+        self.folder = folder or fresh_folder(Path("runs"), stem.replace("/", "-"))
+        self._options, self._wrappers = options, wrappers
 
     def numbers(self, n: int | None, repeats: int | None, seed: int | None, limits: Limits) -> Numbers:
-        stored = self.stored
+        """How much is played."""
+        before = self.stored
         return Numbers(
-            n or stored.get("n"),
-            repeats or stored.get("repeats", 1),
-            stored.get("seed", 0) if seed is None else seed,
-            limits if limits != Limits() else msgspec.convert(stored.get("limits", {}), Limits),
+            n or (before.n if before else None),
+            repeats or (before.repeats if before else 1),
+            (before.seed if before else 0) if seed is None else seed,
+            before.limits if before and limits == Limits() else limits,
         )
 
     def stored_seats(self) -> list[tuple[str, PolicySpec]]:
         """The assignments of the run that is resumed; several of an agent in a grid."""
-        seats = self.stored.get("seats", {})
+        seats = self.stored.seats if self.stored else {}
         listed = {agent: [who] if isinstance(who, str) else who for agent, who in seats.items()}
         return [(agent, PolicySpec.parse(text)) for agent, texts in listed.items() for text in texts]
 
     def stored_players(self) -> dict[str, PolicySpec]:
         """The players of the tournament that is resumed."""
-        return {name: PolicySpec.parse(text) for name, text in self.stored.get("players", {}).items()}
+        return {name: PolicySpec.parse(text) for name, text in (self.stored.players if self.stored else {}).items()}
 
     def spec(self, policies: Iterable[PolicySpec]) -> ScenarioSpec:
-        """The scenario, with the options of this command, else of the stored run, else of the policies' training."""
-        spec = read_scenario(self.scenario, self._options, None)
+        """The scenario, with the options of this command, else of the stored run, else of the policies' training.
+
+        Its wrappers are those of this command, or without any those of the stored run.
+        """
+        before = self.stored
+        spec = read_scenario(self.scenario, self._options, self._wrappers)
+        if before and not self._wrappers:
+            spec = ScenarioSpec.parse(spec, wrappers=before.wrappers)
         trained = training_options(policies, spec.id)
-        return spec.with_options({**trained, **self.stored.get("options", {}), **spec.options})
+        return spec.with_options({**trained, **(before.options if before else {}), **spec.options})
 
 
 def _by_name(assignments: list[str]) -> dict[str, PolicySpec]:
@@ -213,16 +230,11 @@ def _player(policy: PolicySpec, scenario: ScenarioSpec, agents: tuple[str, ...],
     return Player(str(policy), load_policy(policy, scenario, agents=agents, models=models, human=person))
 
 
-def _fresh_folder(kind: str, scenario: str) -> Path:
-    stem = f"{kind}-{scenario.partition(':')[2] or scenario}"
-    return next(folder for number in count(1) if not (folder := Path("runs") / f"{stem}-{number}").exists())
-
-
-def _play(plan: Plan, asked: _Asked, concurrency: int, budget: Budget) -> None:
+def _run(plan: Plan, asked: _Asked, concurrency: int, budget: Budget) -> None:
     folder, human = asked.folder, any(isinstance(player.policy, HumanPolicy) for player in plan.players)
     command = "tournament" if plan.kind == "tournament" else "eval"
     again = f"marl-gem {command} --out {escape(str(folder))} --resume"
-    err.print(f"[bold]{escape(plan.ground.scenario)}[/]: {len(plan.slots)} episodes in {escape(str(folder))}")
+    err.print(f"[bold]{escape(plan.info.scenario)}[/]: {len(plan.slots)} episodes in {escape(str(folder))}")
     try:
         with stop_on_interrupt("the episodes that are live") as stop, _shown(plan, human) as watch:
             result = run(
@@ -235,13 +247,13 @@ def _play(plan: Plan, asked: _Asked, concurrency: int, budget: Budget) -> None:
                 watch=watch,
             )
     except KeyboardInterrupt:
-        err.print(f"stopped at once. Go on with:\n  {again}", soft_wrap=True)
+        err.print(f"stopped at once. Continue with:\n  {again}", soft_wrap=True)
         sys.exit(130)
     out.print(Markdown(summary(result.report)))
     for file in sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != "."):
         out.print(f"  {escape(str(file))}", soft_wrap=True)
-    if result.owed:
-        err.print(f"[yellow]{result.owed} episodes are owed.[/] Go on with:\n  {again}", soft_wrap=True)
+    if result.pending:
+        err.print(f"[yellow]{result.pending} episodes are pending.[/] Continue with:\n  {again}", soft_wrap=True)
         sys.exit(130 if result.stopped == "interrupted" else 1)
 
 
@@ -251,10 +263,10 @@ def _shown(plan: Plan, human: bool) -> Iterator[Callable[[Progress], None]]:
     if human:
         yield lambda progress: None
     elif err.is_terminal:
-        columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[told]}"))
+        columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[figures]}"))
         with ProgressBar(*columns, console=err) as bar:
-            task = bar.add_task("", total=len(plan.slots), told="")
-            yield lambda progress: bar.update(task, completed=progress.done, told=escape(_told(plan, progress)))
+            task = bar.add_task("", total=len(plan.slots), figures="")
+            yield lambda progress: bar.update(task, completed=progress.done, figures=escape(_figures(plan, progress)))
     else:
         last = time.monotonic()
 
@@ -262,13 +274,13 @@ def _shown(plan: Plan, human: bool) -> Iterator[Callable[[Progress], None]]:
             nonlocal last
             if time.monotonic() - last >= PLAIN_LINE_EVERY or progress.done == progress.total:
                 last = time.monotonic()
-                told = f"{progress.done}/{progress.total} episodes {_told(plan, progress)}"
-                err.print(escape(told), soft_wrap=True)
+                text = f"{progress.done}/{progress.total} episodes {_figures(plan, progress)}"
+                err.print(escape(text), soft_wrap=True)
 
         yield line
 
 
-def _told(plan: Plan, progress: Progress) -> str:
+def _figures(plan: Plan, progress: Progress) -> str:
     """The few figures that fit behind a progress bar."""
     parts = [f"{agent} {100 * share:.0f}%" for agent, share in progress.success.items()] if plan.kind == "eval" else []
     if progress.failed:

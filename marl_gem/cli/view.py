@@ -1,4 +1,4 @@
-"""marl-gem view: look at runs, in the browser or in the terminal."""
+"""marl-gem view: runs and episodes, in the browser or in the terminal."""
 
 from __future__ import annotations
 

@@ -27,16 +27,16 @@ Mask: TypeAlias = Any
 """Which actions are legal, as the space's own `sample(mask)` takes it."""
 
 LONGEST = 100_000
-"""How many characters a text with an action may have, unless it is the action."""
+"""The greatest length in characters of a text in which an action is looked for."""
 
 MOST = 1_000
-"""How many legal actions are listed; where there are more, none are."""
+"""The greatest number of legal actions that are listed; where there are more, none are."""
 
 _IN_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 _UNBOUNDED = 1e30
 _TRIES = 100
-"""At how many places of a text JSON is looked for."""
+"""The greatest number of positions in a text at which JSON is looked for."""
 
 
 class Actions:
@@ -52,7 +52,7 @@ class Actions:
     """
 
     def __init__(self, space: gymnasium.Space[Any], names: Names | None = None) -> None:
-        self._space = copy.deepcopy(space)  # `draw` seeds it, and a foreign space is not ours to seed
+        self._space = copy.deepcopy(space)  # `draw` seeds it, which must not change the other library's space
         self._phrase = _phrase(space)
         self._names = {} if names is None else _checked(names, space)
         self._numbers = {_folded(name): number for number, name in self._names.items()}
@@ -97,7 +97,7 @@ class Actions:
         return self._all if mask is None or not self._options(mask) else self._listed(mask)
 
     def draw(self, dice: random.Random, mask: Mask = None) -> Any:
-        """Any legal action, each as likely as the other."""
+        """A legal action, drawn uniformly."""
         options = self._options(mask) or self._options(None)
         if options:
             return self._assemble([dice.choice(option) for option in options])
@@ -115,7 +115,7 @@ class Actions:
         return f"{self._phrase}, such as [{space.start}]" + (f", or {' or '.join(named)}" if named else "")
 
     def _values(self, text: str) -> Iterator[Any]:
-        """What in a text may be an action, as plain data."""
+        """The parts of a text that may be an action, as plain data."""
         if self.verbatim:
             yield text
         elif len(text) > LONGEST:
@@ -131,7 +131,7 @@ class Actions:
             yield from _json_values(text)
 
     def _options(self, mask: Mask) -> list[Sequence[int]] | None:
-        """The numbers that each part of an action may be; None if they cannot be told or the mask leaves none."""
+        """The numbers that each part of an action may be; None if they cannot be listed or the mask leaves none."""
         space = self._space
         if isinstance(space, spaces.Discrete):
             options = [_left(space.n, space.start, mask)]
@@ -250,7 +250,7 @@ def _checked(names: Names, space: gymnasium.Space[Any]) -> dict[int, str]:
 
 
 def _folded(name: str) -> str:
-    """Names are the same whatever the case and the spaces."""
+    """A name without regard to case and spaces."""
     return " ".join(name.split()).casefold()
 
 
@@ -258,7 +258,7 @@ def _folded(name: str) -> str:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """The whole text as JSON, or else what begins at one of its brackets."""
+    """The text as JSON, or else the JSON values that begin at its brackets."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     try:
         yield decoder.decode(text)
@@ -279,7 +279,7 @@ def _member(space: gymnasium.Space[Any], value: Any) -> Any:
     """Plain data as a member of the space.
 
     Raises:
-        ValueError, OverflowError: it is none.
+        ValueError, OverflowError: it does not belong to the space.
     """
     member: Any
     if isinstance(space, spaces.Discrete):
@@ -289,21 +289,21 @@ def _member(space: gymnasium.Space[Any], value: Any) -> Any:
     elif isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box):
         member = _array_of(_flat(value, space.shape), space)
     elif isinstance(space, spaces.Tuple):
-        member = tuple(_member(part, given) for part, given in zip(space, _a(list, value), strict=True))
+        member = tuple(_member(part, given) for part, given in zip(space, _require(list, value), strict=True))
     elif isinstance(space, spaces.Dict):
-        if _a(dict, value).keys() != set(map(str, space)):
+        if _require(dict, value).keys() != set(map(str, space)):
             raise ValueError
         member = {key: _member(part, value[str(key)]) for key, part in space.items()}
     elif isinstance(space, spaces.Sequence):
-        member = tuple(_member(space.feature_space, given) for given in _a(list, value))
+        member = tuple(_member(space.feature_space, given) for given in _require(list, value))
     else:
-        member = _a(str, value)
+        member = _require(str, value)
     if not space.contains(member):
         raise ValueError
     return member
 
 
-def _a(kind: type, value: Any) -> Any:
+def _require(kind: type, value: Any) -> Any:
     if not isinstance(value, kind):
         raise ValueError
     return value

@@ -15,14 +15,14 @@ from marl_gem.errors import ConversionError, InvalidAction
 from marl_gem.views import as_text
 
 _PROBE = {"options": 1}
-"""What PettingZoo's checks hand to every env, to see that `reset` takes options."""
+"""The options that PettingZoo's checks give to every env, to see that `reset` takes options."""
 
 
 class Converted:
     """An env with the seeds, spaces, roles and rendering that other libraries expect.
 
-    A reset without a seed goes on from the last seed that was given, as PettingZoo and Gymnasium have it: to
-    seed the first reset is to seed all episodes. `render` gives the transcript of the episode as text.
+    A reset without a seed continues from the last seed that was given, as in PettingZoo and Gymnasium: a seed for
+    the first reset seeds all episodes. `render` gives the transcript of the episode as text.
     """
 
     render_mode: str | None = "ansi"
@@ -39,11 +39,11 @@ class Converted:
 
     @property
     def returns(self) -> dict[str, float]:
-        """Every agent's sum of rewards in this episode, also of rewards that came after it had ended."""
+        """Every agent's sum of rewards in this episode, rewards after its end included."""
         return dict(self.marl_env.returns)
 
     def render(self) -> str:
-        """The episode so far: what the agents saw and said, and what those who act now see."""
+        """The episode so far as text: what the agents observed and answered, and what the acting agents observe."""
         lines = [*self._transcript, *(_entry(agent, "sees", shown) for agent, shown in self._shown.items())]
         if self.marl_env.done and self._transcript:
             lines.append("[the end] " + ", ".join(f"{agent}: {sum_:g}" for agent, sum_ in self.returns.items()))
@@ -65,7 +65,7 @@ class Converted:
         return observations, dict(infos)
 
     def _step_env(self, actions: Mapping[str, str]) -> Step:
-        """Step the env. Whoever joins stands in all but the observations from now on."""
+        """Step the env. Agents that have joined are added to all dicts but the observations."""
         observations, rewards, terminations, truncations, infos = self.marl_env.step(actions)
         infos = dict(infos)
         for agent in self.marl_env.agents:
@@ -90,13 +90,13 @@ class Converted:
 
 
 def require_env(env: object) -> None:
-    """Refuse what is no env, with ConversionError."""
+    """Raise ConversionError unless this is an env."""
     if not isinstance(env, MultiAgentEnv):
         raise ConversionError(f"an env is converted, not {env!r}; make one, for instance with marl_gem.make(id)")
 
 
 def require_text(env: MultiAgentEnv, agent: str, action: Any) -> str:
-    """The action, if it is text.
+    """The action, which must be text.
 
     Raises:
         InvalidAction: it is not.

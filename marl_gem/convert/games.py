@@ -20,15 +20,15 @@ from marl_gem.seeding import derive_seed
 from marl_gem.types import TurnOrder
 
 _SEEDS = 2**31
-"""How many seeds every env is thought to take."""
+"""Seeds are mapped below this number, since many envs take no larger ones."""
 
 
 @dataclass
 class Moment:
-    """Where a game is after a step.
+    """The state of a game after a step, as far as agents are concerned.
 
-    `agents` are alive, of whom those in `acting` act next. `rewards` came with the step. `observations` are of
-    those who act and of those who have just ended, whom `terminations` and `truncations` tell.
+    `agents` are alive; those in `acting` act next. `rewards` came with the step. `observations` belong to the
+    acting agents and to those that have just ended, which `terminations` and `truncations` mark.
     """
 
     agents: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Game(ABC):
     turn_order: TurnOrder
     possible_agents: tuple[str, ...]
     joins = False
-    """Whether agents beyond `possible_agents` may come."""
+    """Whether agents beyond `possible_agents` may join."""
 
     def __init__(self, env: Any, factory: Callable[[], Any] | None) -> None:
         self.env = env
@@ -69,7 +69,7 @@ class Game(ABC):
     def observation_space(self, agent: str) -> gymnasium.Space[Any]: ...
 
     def observe(self, agent: str) -> Any:
-        """What an agent observes who is alive."""
+        """The observation of an agent that is alive."""
         return self._now.observations[agent]
 
     @abstractmethod
@@ -79,9 +79,9 @@ class Game(ABC):
     def _step(self, actions: dict[str, Any]) -> Moment: ...
 
     def reset(self, seed: int, options: Mapping[str, Any]) -> Moment:
-        """Start an episode; a seed that is larger than what many envs take is folded.
+        """Start an episode; a seed that is larger than many envs take is mapped to a smaller one.
 
-        If there is a factory, every episode has a fresh env, since some envs' own `reset` leaves something
+        If there is a factory, every episode has a fresh env, since the `reset` of some envs leaves state
         behind: PettingZoo's knights_archers_zombies_v11 spawns zombies at other times after a broken-off episode.
         """
         if self._factory and self._start:
@@ -109,17 +109,17 @@ class Game(ABC):
                 f"{self.name} can be copied only if there is a function that makes a fresh one: convert that "
                 "function, such as tictactoe_v3.env, and not an env"
             )
-        twin = type(self)(self._made(), self._factory)
+        fresh = type(self)(self._made(), self._factory)
         if self._start:
-            moment = twin.reset(*self._start)
+            moment = fresh.reset(*self._start)
             for actions in self._history:
-                moment = twin.step(actions)
+                moment = fresh.step(actions)
             if _gist(moment) != _gist(self._now):
                 raise ConversionError(
                     f"{self.name} cannot be copied: with the same seed and the same actions it has not played the "
                     "same episode again"
                 )
-        return twin
+        return fresh
 
     def _made(self) -> Any:
         assert self._factory
@@ -168,7 +168,7 @@ class AECGame(PettingZooGame):
         return self._go_on(moment)
 
     def _go_on(self, moment: Moment) -> Moment:
-        """Whoever has ended takes its last step, which is None, until somebody is to act."""
+        """Take the last step, None, of every agent that has ended, until an agent is to act."""
         env = self.env
         while env.agents:
             agent = env.agent_selection
@@ -187,7 +187,7 @@ class AECGame(PettingZooGame):
 
 
 class ParallelGame(PettingZooGame):
-    """Everybody who is alive acts at every step."""
+    """Every agent that is alive acts at every step."""
 
     turn_order = "parallel"
 
@@ -246,7 +246,7 @@ class GymnasiumGame(Game):
 
 
 def _ids(agents: Any) -> tuple[str, ...]:
-    """The agents, if text names them."""
+    """The agents, whose names must be text."""
     if strange := [agent for agent in agents if not isinstance(agent, str)]:
         raise ConversionError(f"agents are named by text here, but this env has {strange}; wrap it so that they are")
     return tuple(agents)

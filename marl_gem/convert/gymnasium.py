@@ -22,16 +22,16 @@ def to_gymnasium(
 ) -> gymnasium.Env[Observation, str]:
     """One seat of an env as a Gymnasium env.
 
-    A step goes on until the seat is to act again or everything is over; its reward sums all that the seat was
-    given meanwhile, also after it had ended. What the seat was given before its first turn comes with the
-    first step. If the seat ends before its first turn, the first step says so, whatever its action.
+    A step lasts until the seat is to act again or the episode is over. Its reward is the sum of all rewards of the
+    seat meanwhile, those after its end included. Rewards before the seat's first turn come with the first step. If
+    the seat ends before its first turn, the first step reports that, whatever the action.
 
     Besides Gymnasium's API the result has `role()`, which holds the instructions that a model needs,
     `returns` and `marl_env`. `step` raises InvalidAction for what is not text, and EpisodeOver after the end.
 
     Args:
         env: used by the result from now on.
-        seat: the agent to act for; need not be given if there is only one.
+        seat: the agent to act for; not needed if there is only one.
         others: a function for each other agent, from its observation and info to its action.
 
     Raises:
@@ -60,7 +60,7 @@ class _Gymnasium(Converted, gymnasium.Env[Observation, str]):
         self._over = True
 
     def role(self) -> Role:
-        """What the seat is to be told before its first turn: its instructions and its tools."""
+        """The instructions and tools of the seat, for before its first turn."""
         return self.marl_env.role(self.seat)
 
     def reset(
@@ -68,10 +68,10 @@ class _Gymnasium(Converted, gymnasium.Env[Observation, str]):
     ) -> tuple[Observation, dict[str, Any]]:
         observations, infos = self._reset_env(seed, options)
         super().reset(seed=None if seed is None else int(seed))
-        self._earned, self._ended = 0.0, (False, False)
+        self._reward, self._ended = 0.0, (False, False)
         self._info = dict(infos[self.seat])
         self._over = True
-        self._play_on(observations, infos)
+        self._advance(observations, infos)
         self._over = False
         return self._observe(), self._info
 
@@ -79,29 +79,29 @@ class _Gymnasium(Converted, gymnasium.Env[Observation, str]):
         if self._over:
             raise EpisodeOver(f"{self.marl_env.scenario}: no episode is live; call reset() to start a new one")
         require_text(self.marl_env, self.seat, action)
-        self._over = True  # should another agent's function fail, the episode cannot go on
+        self._over = True  # if another agent's function raises, the episode cannot go on
         if not any(self._ended):
             self._info = {}
-            self._play_on(*self._now, action)
+            self._advance(*self._now, action)
         self._over = any(self._ended)
-        earned, self._earned = self._earned, 0.0
-        return self._observe(), earned, *self._ended, self._info
+        reward, self._reward = self._reward, 0.0
+        return self._observe(), reward, *self._ended, self._info
 
-    def _play_on(self, observations: Observations, infos: Infos, action: str | None = None) -> None:
-        """Apply the seat's action, then let the others act until the seat is to, or nobody is left."""
+    def _advance(self, observations: Observations, infos: Infos, action: str | None = None) -> None:
+        """Apply the seat's action, then let the others act until it is the seat's turn, or no agent is left."""
         while observations and (action is not None or self.seat not in observations):
             actions = {agent: self._ask(agent, observations, infos) for agent in observations if agent != self.seat}
             if action is not None:
                 actions[self.seat], action = action, None
             observations, rewards, terminations, truncations, infos = self._step_env(actions)
             if self.seat in infos:
-                self._earned += rewards[self.seat]
+                self._reward += rewards[self.seat]
                 self._info |= infos[self.seat]
                 self._ended = (terminations[self.seat], truncations[self.seat])
                 counted = self.marl_env.returns[self.seat]
         self._now = observations, infos
         if any(self._ended) and self.marl_env.returns[self.seat] != counted:
-            self._earned += self.marl_env.returns[self.seat] - counted
+            self._reward += self.marl_env.returns[self.seat] - counted
 
     def _ask(self, agent: str, observations: Observations, infos: Infos) -> str:
         _require_players(self.marl_env, [agent], self._others)  # it may have joined

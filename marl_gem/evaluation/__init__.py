@@ -1,40 +1,41 @@
-"""Evaluation that survives anything: episodes in a journal, numbers with intervals, a report to read.
+"""Evaluation: episodes in a journal, numbers with intervals, a report to read, runs that resume.
 
-from marl_gem.policies import RandomPolicy
-from marl_gem.evaluation import evaluate
+    from marl_gem.evaluation import evaluate
+    from marl_gem.policies import RandomPolicy
 
-result = evaluate("game:TicTacToe-v0", {"player_0": policy, "player_1": RandomPolicy()}, n=200, out="runs/first")
-result.report["matches"][0]["agents"]["player_0"]["success"]
+    result = evaluate("game:TicTacToe-v0", {"player_0": policy, "player_1": RandomPolicy()}, n=200, out="runs/first")
+    result.report.matches[0].agents["player_0"].success
 
-run           plays a plan: evaluate, tournament, and what they share
+run           evaluate, tournament, and `run`, which plays any plan
 plan          what is to be played
-result_store  what it has come to so far
-journal       episodes on disk
-summary       what the numbers need of an episode
-estimates     means with intervals, pass^k
-tasks         where and why agents do not succeed, and trivial_baselines
-tournament    standings and ratings
+result_store  the episodes of a run
+summary       what a report needs of an episode
 tally         counts of wins, draws, losses and successes
 head_to_head  a policy against an opponent, in every seat
-report        all numbers of a run; markdown and pictures show them
+estimates     means with intervals, pass^k
+tasks         success by task, reasons, trivial baselines
+tournament    standings and ratings
+report        the records of report.json; build makes them, markdown and pictures show them
 """
 
-from marl_gem.evaluation.plan import Ground, Numbers, Plan, Player, plan_evaluation, plan_grid, plan_tournament
-from marl_gem.evaluation.run import Budget, Progress, Result, evaluate, play, run, tournament
+from marl_gem.evaluation.plan import Numbers, Plan, Player, plan_evaluation, plan_grid, plan_tournament
+from marl_gem.evaluation.report import Report, read_report
+from marl_gem.evaluation.run import Budget, Progress, Result, evaluate, run, run_async, tournament
 
 __all__ = [
     "Budget",
-    "Ground",
     "Numbers",
     "Plan",
     "Player",
     "Progress",
+    "Report",
     "Result",
     "evaluate",
     "plan_evaluation",
     "plan_grid",
     "plan_tournament",
-    "play",
+    "read_report",
     "run",
+    "run_async",
     "tournament",
 ]

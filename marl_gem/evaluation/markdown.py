@@ -1,211 +1,218 @@
-"""A report for people: report.md, from nothing but the content of report.json."""
+"""A report for people: report.md, made from a `Report` alone."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from marl_gem.evaluation.estimates import Estimate
+from marl_gem.evaluation.report import AgentReport, MatchReport, Report, TriesReport, UsageReport
 from marl_gem.evaluation.tasks import ranked
 
-Report = Mapping[str, Any]
-Told = TypeVar("Told")
+Shared = TypeVar("Shared")
 _NOTHING = "–"
 _LISTED = 12
 """So many tasks, or runs of tasks, are listed in a line."""
 
 
 def markdown(report: Report, pictures: Sequence[str] = ()) -> str:
-    """The whole page. `pictures` are the names of files beside it."""
+    """The page. `pictures` are the names of files beside it."""
     shown = (f"![{name}]({name})" for name in pictures)
-    details = [*(_combinations(report) if report["kind"] == "grid" else []), *_unsolved(report)]
+    details = [*(_combinations(report) if report.kind == "grid" else []), *_unsolved(report)]
     return "\n\n".join([summary(report), *shown, *details, *_again(report), *_how_to_read(report)]) + "\n"
 
 
 def summary(report: Report) -> str:
     """The head of the page, which also fits into a terminal: what was played, how it went, and what failed."""
-    body = {"eval": _evaluation, "cell": _evaluation, "grid": _grid, "tournament": _tournament}[report["kind"]]
-    title, tasks = f"# {report['config']['scenario']}", _by_task(report)
+    body = {"eval": _evaluation, "cell": _evaluation, "grid": _grid, "tournament": _tournament}[report.kind]
+    title, tasks = f"# {report.config.scenario}", _by_task(report)
     return "\n\n".join([title, _played(report), *body(report), *tasks, *_failures(report)])
 
 
 def baselines_text(report: Report) -> str:
-    """What the scenario's trivial baselines come to on what was played; empty if it has none."""
-    return ", ".join(f"{name} {100 * share:.1f}%" for name, share in report.get("trivial_baselines", {}).items())
+    """The success of the scenario's trivial baselines on what was played; empty if it has none."""
+    return ", ".join(f"{name} {100 * share:.1f}%" for name, share in report.trivial_baselines.items())
 
 
-def estimate_text(estimated: Report | None, share: bool) -> str:
+def estimate_text(estimated: Estimate | None, share: bool) -> str:
     """A mean and its interval: a share in percent, anything else to three digits."""
     if estimated is None:
         return _NOTHING
-    mean, low, high = estimated["mean"], estimated["low"], estimated["high"]
+    mean, low, high = estimated.mean, estimated.low, estimated.high
     if share:
-        return f"{100 * mean:.1f}%" + ("" if low is None else f" ({100 * low:.1f}–{100 * high:.1f})")
-    return f"{mean:.3g}" + ("" if low is None else f" ({low:.3g} to {high:.3g})")
+        return f"{100 * mean:.1f}%" + ("" if low is None or high is None else f" ({100 * low:.1f}–{100 * high:.1f})")
+    return f"{mean:.3g}" + ("" if low is None or high is None else f" ({low:.3g} to {high:.3g})")
 
 
 def money_text(cost: float | None) -> str:
-    """US dollars; an unknown price is told as such."""
+    """US dollars, or that the price is unknown."""
     return "unknown" if cost is None else _NOTHING if cost == 0 else f"${cost:,.2f}" if cost >= 1 else f"${cost:.2g}"
 
 
 def _played(report: Report) -> str:
-    config, episodes = report["config"], report["episodes"]
-    each = f", {config['repeats']} times each" if config["repeats"] > 1 else ""
-    meetings = {"grid": "in every combination", "tournament": "in every seating"}.get(report["kind"], "")
-    told = [f"{config['n']} tasks{each}{' ' * bool(meetings)}{meetings}: **{episodes['counted']} episodes** count."]
-    if episodes["owed"]:
-        failed = f", {episodes['failed']} of them because they failed (see below)" if episodes["failed"] else ""
-        told.append(f"**{episodes['owed']} are owed**{failed}; `--resume` plays them.")
-    if report["stopped"]:
-        told.append(f"The run was stopped early: {_cell(report['stopped'])}.")
-    cut = ", ".join(f"{count} by {limit}" for limit, count in episodes["cut"].items())
+    config, episodes = report.config, report.episodes
+    each = f", {config.repeats} times each" if config.repeats > 1 else ""
+    meetings = {"grid": " in every combination", "tournament": " in every seating"}.get(report.kind, "")
+    sentences = [f"{config.n} tasks{each}{meetings}: **{episodes.counted} episodes** count."]
+    if episodes.pending:
+        failed = f", {episodes.failed} of them because they failed (see below)" if episodes.failed else ""
+        sentences.append(f"**{episodes.pending} are pending**{failed}; `--resume` plays them.")
+    if report.stopped:
+        sentences.append(f"The run was stopped early: {_cell(report.stopped)}.")
+    cut = ", ".join(f"{count} by {limit}" for limit, count in episodes.cut.items())
     if cut:
-        told.append(f"Limits cut episodes short, and these count as they are: {cut}.")
-    if report["tokens"] or report["cost"] != 0:
-        told.append(f"They took {report['tokens']:,} tokens; the cost is {money_text(report['cost'])}.")
-    return " ".join(told)
+        sentences.append(f"Limits cut episodes short, and these count as they are: {cut}.")
+    if report.tokens or report.cost != 0:
+        sentences.append(f"They took {report.tokens:,} tokens; the cost is {money_text(report.cost)}.")
+    return " ".join(sentences)
 
 
 def _evaluation(report: Report) -> list[str]:
-    (match,) = report["matches"]
-    agents = match["agents"]
+    (match,) = report.matches
     columns = {
         agent: {
-            "player": match["players"].get(agent, {}).get("who", _NOTHING),
-            report["measure"]: estimate_text(told["success"], share=True),
-            "mean return": estimate_text(told["return"], share=False),
-            **_usage(told, match["episodes"]),
+            "player": match.players[agent].who if agent in match.players else _NOTHING,
+            report.measure: estimate_text(numbers.success, share=True),
+            **({"won / drawn / lost": _results(numbers)} if report.measure == "win rate" else {}),
+            "mean return": estimate_text(numbers.return_, share=False),
+            **_usage(numbers, match.episodes),
         }
-        for agent, told in agents.items()
+        for agent, numbers in match.agents.items()
     }
-    return [_transposed(columns), *_trivial_baselines(report), *_reasons(report, agents), *_passes(agents)]
+    return [_transposed(columns), *_trivial_baselines(report), *_reasons(report, match.agents), *_passes(match.agents)]
+
+
+def _results(agent: AgentReport) -> str:
+    results = agent.results
+    return f"{results.won} / {results.drawn} / {results.lost}" if results else _NOTHING
 
 
 def _trivial_baselines(report: Report) -> list[str]:
-    told = baselines_text(report)
-    return [f"**Trivial baselines** on the same tasks: {_cell(told)}."] if told else []
+    text = baselines_text(report)
+    return [f"**Trivial baselines** on the same tasks: {_cell(text)}."] if text else []
 
 
-def _reasons(report: Report, agents: Mapping[str, Report]) -> list[str]:
-    """How often each agent succeeded, and what kept it from it where that is told."""
-    shares = {agent: _shares(report, told) for agent, told in agents.items() if told["reasons"]}
+def _reasons(report: Report, agents: Mapping[str, AgentReport]) -> list[str]:
+    """How often each agent succeeded, and why it did not where reasons are known."""
+    shares = {agent: _shares(report, numbers) for agent, numbers in agents.items() if numbers.reasons}
     return [
-        f"**How it ended** for {names}: {', '.join(f'{_cell(what)} {share}' for what, share in told.items())}."
-        for names, told in _alike(shares)
+        f"**How it ended** for {names}: {', '.join(f'{_cell(what)} {share}' for what, share in shares.items())}."
+        for names, shares in _alike(shares)
     ]
 
 
-def _shares(report: Report, told: Report) -> dict[str, str]:
-    """The shares of an agent's episodes that went well, that failed for each reason, and that failed for none told."""
-    n = told["success"]["n"]
-    good = round(told["success"]["mean"] * n)
-    counts = {"won" if report["measure"] == "win rate" else "success": good, **told["reasons"]}
+def _shares(report: Report, agent: AgentReport) -> dict[str, str]:
+    """The shares of an agent's episodes: successes, each reason for a failure, and failures without a reason."""
+    if agent.success is None:
+        return {}
+    n = agent.success.n
+    counts = {
+        "won" if report.measure == "win rate" else "success": round(agent.success.mean * n),
+        **agent.reasons,
+    }
     other = n - sum(counts.values())
     return {
         what: f"{100 * count / n:.1f}%" for what, count in [*counts.items(), *([("other", other)] if other else [])]
     }
 
 
-def _passes(agents: Mapping[str, Report]) -> list[str]:
+def _passes(agents: Mapping[str, AgentReport]) -> list[str]:
     """pass^k and pass@k: one table for all agents whose numbers are the same."""
     return [
         f"**{names}**: pass^k (all of k tries at a task succeed), pass@k (at least one does)\n\n"
         + _table(
             ["k", "pass^k", "pass@k"],
-            [[str(one["k"]), estimate_text(one["hat"], True), estimate_text(one["at"], True)] for one in per_k],
+            [[str(at_k.k), estimate_text(at_k.hat, True), estimate_text(at_k.at, True)] for at_k in per_k],
         )
-        for names, per_k in _alike({agent: told["pass"] for agent, told in agents.items() if told["pass"]})
+        for names, per_k in _alike({agent: numbers.pass_ for agent, numbers in agents.items() if numbers.pass_})
     ]
 
 
 def _grid(report: Report) -> list[str]:
-    grid, matches = report["grid"], {match["name"]: match for match in report["matches"]}
-    column = grid["column_agent"]
-    at = {tuple(place): matches[name] for name, place in grid["places"].items()}
+    grid = report.grid
+    assert grid is not None  # of a grid
+    matches = {match.name: match for match in report.matches}
+    column = grid.column_agent
+    at = {cell: matches[name] for name, cell in grid.cells.items()}
     rows = [
-        [
-            row or _NOTHING,
-            *(estimate_text(at[row, head]["agents"][column]["success"], True) for head in grid["columns"]),
-        ]
-        for row in grid["rows"]
+        [row or _NOTHING, *(estimate_text(at[row, head].agents[column].success, True) for head in grid.columns)]
+        for row in grid.rows
     ]
-    corner = f"{', '.join(grid['row_agents'])} ↓ {column} →"
-    title = f"**{report['measure'].capitalize()} of {_cell(column)}**"
-    return [
-        title,
-        _table([corner, *grid["columns"]], rows),
-        *_trivial_baselines(report),
-        *_reasons_by_combination(report),
-    ]
+    corner = f"{', '.join(grid.row_agents)} ↓ {column} →"
+    title = f"**{report.measure.capitalize()} of {_cell(column)}**"
+    table = _table([corner, *grid.columns], rows)
+    return [title, table, *_trivial_baselines(report), *_reasons_by_combination(report)]
 
 
 def _reasons_by_combination(report: Report) -> list[str]:
-    """A row for each field of the grid: how often its column's agent succeeded, and what kept it from it."""
-    grid, column = report["grid"], report["grid"]["column_agent"]
-    told = {match["name"]: match["agents"][column] for match in report["matches"]}
-    if not any(one["reasons"] for one in told.values()):
+    """A row for each field of the grid: how often its column's agent succeeded, and why it did not."""
+    grid = report.grid
+    assert grid is not None  # of a grid
+    column = grid.column_agent
+    agents = {match.name: match.agents[column] for match in report.matches}
+    if not any(agent.reasons for agent in agents.values()):
         return []
-    shares = {name: _shares(report, one) for name, one in told.items() if one["success"]}
-    header = list(dict.fromkeys(what for own in shares.values() for what in own if what != "other"))
-    header += ["other"] if any("other" in own for own in shares.values()) else []
-    rows = [[*grid["places"][name], *(own.get(what, _NOTHING) for what in header)] for name, own in shares.items()]
-    return [f"**How it ended for {_cell(column)}**", _table([", ".join(grid["row_agents"]), column, *header], rows)]
+    shares = {name: _shares(report, agent) for name, agent in agents.items() if agent.success}
+    header = list(dict.fromkeys(what for values in shares.values() for what in values if what != "other"))
+    header += ["other"] if any("other" in values for values in shares.values()) else []
+    rows = [[*grid.cells[name], *(values.get(what, _NOTHING) for what in header)] for name, values in shares.items()]
+    return [f"**How it ended for {_cell(column)}**", _table([", ".join(grid.row_agents), column, *header], rows)]
 
 
 def _by_task(report: Report) -> list[str]:
     """How many tasks were solved always, sometimes, never, and the first of those that were not."""
-    told, where = [], " over all combinations" if report["kind"] == "grid" else ""
+    texts, where = [], " over all combinations" if report.kind == "grid" else ""
     for names, tasks in _alike(_tried(report)):
-        failed = {task: own for task, own in tasks.items() if own["solved"] < own["tries"]}
-        never = [task for task, own in failed.items() if not own["solved"]]
-        sometimes = sorted((own["solved"] / own["tries"], task) for task, own in failed.items() if own["solved"])
-        always, once = len(tasks) - len(failed), all(own["tries"] == 1 for own in tasks.values())
+        failed = {task: tries for task, tries in tasks.items() if tries.solved < tries.tries}
+        never = [task for task, tries in failed.items() if not tries.solved]
+        sometimes = sorted((tries.solved / tries.tries, task) for task, tries in failed.items() if tries.solved)
+        always, single = len(tasks) - len(failed), all(tries.tries == 1 for tries in tasks.values())
         counts = f"{always} solved, {len(never)} not"
-        if not once:
+        if not single:
             counts = f"{always} always solved, {len(sometimes)} sometimes, {len(never)} never"
-        told.append(f"**By task** for {names}{where}: of {len(tasks)} tasks {counts}.")
-        tallies = [f"{task} ({failed[task]['solved']} of {failed[task]['tries']})" for _, task in sometimes]
-        lists = {"sometimes": tallies, "not" if once else "never": _runs(never)}
-        told += ["\n".join(f"- {how}: {_first(listed)}" for how, listed in lists.items() if listed)] if failed else []
-    return told
+        texts.append(f"**By task** for {names}{where}: of {len(tasks)} tasks {counts}.")
+        shares = [f"{task} ({failed[task].solved} of {failed[task].tries})" for _, task in sometimes]
+        lists = {"sometimes": shares, "not" if single else "never": _runs(never)}
+        texts += ["\n".join(f"- {how}: {_first(listed)}" for how, listed in lists.items() if listed)] if failed else []
+    return texts
 
 
 def _unsolved(report: Report) -> list[str]:
     """Every task that was not always solved, and why not."""
-    told = []
+    texts = []
     for names, tasks in _alike(_tried(report)):
-        failed = [(task, own) for task, own in tasks.items() if own["solved"] < own["tries"]]
-        rows = [[str(task), f"{own['solved']} of {own['tries']}", _why(own)] for task, own in failed]
-        told += [f"## Tasks not always solved by {names}", _table(["task", "solved", "why not"], rows)] if rows else []
-    return told
+        failed = [(task, tries) for task, tries in tasks.items() if tries.solved < tries.tries]
+        rows = [[str(task), f"{tries.solved} of {tries.tries}", _why(tries)] for task, tries in failed]
+        texts += [f"## Tasks not always solved by {names}", _table(["task", "solved", "why not"], rows)] if rows else []
+    return texts
 
 
-def _tried(report: Report) -> dict[str, dict[int, Report]]:
-    """How each agent fared at each task, by the task's number; in a grid its column's agent, in all matches."""
-    tried: dict[str, dict[int, Report]] = {}
-    for match in report.get("matches", []):
-        agents = [report["grid"]["column_agent"]] if report["kind"] == "grid" else match["agents"]
-        for one in match["by_task"]:
-            for agent in (agent for agent in agents if agent in one["agents"]):
-                tasks, own = tried.setdefault(agent, {}), one["agents"][agent]
-                tasks[one["task"]] = _added(tasks[one["task"]], own) if one["task"] in tasks else own
+def _tried(report: Report) -> dict[str, dict[int, TriesReport]]:
+    """How each agent did at each task, by the task's number; in a grid its column's agent, in all matches."""
+    tried: dict[str, dict[int, TriesReport]] = {}
+    for match in report.matches:
+        agents = [report.grid.column_agent] if report.grid else list(match.agents)
+        for task in match.by_task:
+            for agent in (agent for agent in agents if agent in task.agents):
+                tasks, tries = tried.setdefault(agent, {}), task.agents[agent]
+                tasks[task.task] = _added(tasks[task.task], tries) if task.task in tasks else tries
     return tried
 
 
-def _added(one: Report, other: Report) -> Report:
-    return {
-        "tries": one["tries"] + other["tries"],
-        "solved": one["solved"] + other["solved"],
-        "reasons": ranked(Counter(one["reasons"]) + Counter(other["reasons"])),
-    }
+def _added(first: TriesReport, second: TriesReport) -> TriesReport:
+    return TriesReport(
+        tries=first.tries + second.tries,
+        solved=first.solved + second.solved,
+        reasons=ranked(Counter(first.reasons) + Counter(second.reasons)),
+    )
 
 
-def _why(tried: Report) -> str:
+def _why(tries: TriesReport) -> str:
     """The reasons for which tries at a task failed, with how often each did."""
-    other = tried["tries"] - tried["solved"] - sum(tried["reasons"].values())
-    counts = [*tried["reasons"].items(), *([("other", other)] if other and tried["reasons"] else [])]
+    other = tries.tries - tries.solved - sum(tries.reasons.values())
+    counts = [*tries.reasons.items(), *([("other", other)] if other and tries.reasons else [])]
     return ", ".join(f"{why} {count}" for why, count in counts) or _NOTHING
 
 
@@ -221,116 +228,125 @@ def _first(listed: Sequence[str]) -> str:
 
 def _combinations(report: Report) -> list[str]:
     """All numbers of a grid, a row for each combination."""
-    agents = list(dict.fromkeys(agent for match in report["matches"] for agent in match["agents"]))
-    header = [*(f"{agent}: {report['measure']}" for agent in agents), *(f"{agent}: return" for agent in agents)]
-    planned = report["config"]["n"] * report["config"]["repeats"]
+    agents = list(dict.fromkeys(agent for match in report.matches for agent in match.agents))
+    header = [*(f"{agent}: {report.measure}" for agent in agents), *(f"{agent}: return" for agent in agents)]
+    planned = report.config.n * report.config.repeats
+
+    def numbers(match: MatchReport) -> list[str]:
+        found = [match.agents.get(agent) for agent in agents]
+        return [
+            *(estimate_text(agent.success if agent else None, share=True) for agent in found),
+            *(estimate_text(agent.return_ if agent else None, share=False) for agent in found),
+        ]
+
     rows = [
         [
-            f"[{match['folder']}]({match['folder']}/report.md)",
-            *(estimate_text(match["agents"].get(agent, {}).get("success"), True) for agent in agents),
-            *(estimate_text(match["agents"].get(agent, {}).get("return"), False) for agent in agents),
-            _number(match["turns"]),
-            f"{match['tokens']:,}",
-            money_text(match["cost"]),
-            str(planned - match["episodes"]),
+            f"[{match.folder}]({match.folder}/report.md)",
+            *numbers(match),
+            _number(match.turns),
+            f"{match.tokens:,}",
+            money_text(match.cost),
+            str(planned - match.episodes),
         ]
-        for match in report["matches"]
+        for match in report.matches
     ]
-    return ["## All combinations", _table(["combination", *header, "turns", "tokens", "cost", "owed"], rows)]
+    return ["## All combinations", _table(["combination", *header, "turns", "tokens", "cost", "pending"], rows)]
 
 
 def _tournament(report: Report) -> list[str]:
-    told = report["tournament"]
-    players, names = told["players"], [player["name"] for player in told["players"]]
-    task = report["measure"] == "success rate"
+    tournament = report.tournament
+    assert tournament is not None  # of a tournament
+    players, names = tournament.players, [player.name for player in tournament.players]
+    task = report.measure == "success rate"
     standings = [
         [
-            str(place),
-            player["name"],
-            f"{player['rating']['mu']:.1f} ± {player['rating']['sigma']:.1f}" if player["rating"] else _NOTHING,
-            estimate_text(player["score"], share=True),
-            f"{player['won']} / {player['drawn']} / {player['lost']}",
-            *([estimate_text(player["success"], share=True)] if task else []),
+            str(rank),
+            player.name,
+            f"{player.rating.mu:.1f} ± {player.rating.sigma:.1f}" if player.rating else _NOTHING,
+            estimate_text(player.score, share=True),
+            f"{player.won} / {player.drawn} / {player.lost}",
+            *([estimate_text(player.success, share=True)] if task else []),
         ]
-        for place, player in enumerate(players, 1)
+        for rank, player in enumerate(players, 1)
     ]
-    matrix = [[own, *(estimate_text(told["matrix"][own].get(other), share=True) for other in names)] for own in names]
-    columns = {player["name"]: {"player": player["who"], **_usage(player, player["games"])} for player in players}
-    seats = [[seat, estimate_text(score, share=True)] for seat, score in told["seats"].items()]
+    matrix = [
+        [name, *(estimate_text(tournament.matrix[name].get(other), share=True) for other in names)] for name in names
+    ]
+    columns = {player.name: {"player": player.who, **_usage(player, player.games)} for player in players}
+    seats = [[seat, estimate_text(score, share=True)] for seat, score in tournament.seats.items()]
     return [
         _table(["", "player", "rating", "score", "won / drawn / lost", *["success"] * task], standings),
-        *([_cell(told["left_out"])] if told["left_out"] else []),
+        *([_cell(tournament.left_out)] if tournament.left_out else []),
         "**Score of the row's player against the column's**",
         _table(["", *names], matrix),
-        "**What they did and took**",
+        "**Usage**",
         _transposed(columns),
-        "**Score of each seat, whoever sits there**",
+        "**Score of each seat, averaged over the players**",
         _table(["seat", "score"], seats),
     ]
 
 
-def _usage(told: Report, episodes: int) -> dict[str, str]:
-    illegal, tokens, seconds = told["illegal"], told["tokens"], told["seconds"]
+def _usage(usage: UsageReport, episodes: int) -> dict[str, str]:
+    tokens, seconds = usage.tokens, usage.seconds
     return {
-        "episodes with an illegal action": f"{100 * illegal['episodes'] / episodes:.1f}%" if episodes else _NOTHING,
-        "turns an episode": _number(told["turns"]),
+        "episodes with an illegal action": f"{100 * usage.illegal.episodes / episodes:.1f}%" if episodes else _NOTHING,
+        "turns per episode": _number(usage.turns),
         "tokens read / written": (
-            f"{tokens['prompt']:,} / {tokens['completion']:,}" if tokens["prompt"] or tokens["completion"] else _NOTHING
+            f"{tokens.prompt:,} / {tokens.completion:,}" if tokens.prompt or tokens.completion else _NOTHING
         ),
-        "cost": money_text(told["cost"]),
-        "seconds an answer, p50 / p95": f"{seconds['p50']:.2f} / {seconds['p95']:.2f}" if seconds else _NOTHING,
-        "answers from the cache": f"{told['cached']:,}" if told["cached"] else _NOTHING,
-        "prompts cut for want of room": f"{told['cut_prompts']:,}" if told["cut_prompts"] else _NOTHING,
-        "requests asked again": f"{told['retries']:,}" if told["retries"] else _NOTHING,
+        "cost": money_text(usage.cost),
+        "seconds per answer, p50 / p95": f"{seconds.p50:.2f} / {seconds.p95:.2f}" if seconds else _NOTHING,
+        "answers from the cache": f"{usage.cached:,}" if usage.cached else _NOTHING,
+        "prompts that were cut to fit": f"{usage.cut_prompts:,}" if usage.cut_prompts else _NOTHING,
+        "repeated requests": f"{usage.retries:,}" if usage.retries else _NOTHING,
     }
 
 
 def _failures(report: Report) -> list[str]:
-    episodes = report["episodes"]
-    if not episodes["failed_ever"]:
+    episodes = report.episodes
+    if not episodes.failed_ever:
         return []
-    again = episodes["failed_ever"] - episodes["failed"]
-    told = f"{episodes['failed']} episodes failed and are owed; they count nowhere above."
-    told += f" {again} more failures were made good by playing again." if again > 0 else ""
+    repeated = episodes.failed_ever - episodes.failed
+    text = f"{episodes.failed} episodes failed and are pending; they count nowhere above."
+    text += f" {repeated} more attempts failed, whose episodes were played again." if repeated > 0 else ""
     header = ["where", "error", "seat", "episodes", "for instance"]
     rows = [
-        [error["origin"], error["type"], error["agent"] or _NOTHING, str(error["count"]), _short(error["message"])]
-        for error in report["errors"]
+        [error.origin, error.type, error.agent or _NOTHING, str(error.count), _short(error.message)]
+        for error in report.errors
     ]
-    return ["## What failed", told, *([_table(header, rows)] if rows else [])]
+    return ["## What failed", text, *([_table(header, rows)] if rows else [])]
 
 
 def _again(report: Report) -> list[str]:
-    command = f"```\n{report['command']}\n```" if report["command"] else "Made from Python; see `config.json`."
-    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
-    seeds = f"Task i has the seed `marl_gem.seeding.derive_seed({report['config']['seed']}, 'eval', i)`."
+    command = f"```\n{report.command}\n```" if report.command else "Made from Python; see `config.json`."
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    seeds = f"Task i has the seed `marl_gem.seeding.derive_seed({report.config.seed}, 'eval', i)`."
     return ["## To play it again", command, f"With {versions}. {seeds}"]
 
 
 def _how_to_read(report: Report) -> list[str]:
-    verb = "wins" if report["measure"] == "win rate" else "succeeds"
+    verb = "wins" if report.measure == "win rate" else "succeeds"
     otherwise = "with the highest return, alone" if verb == "wins" else "with a return above 0"
     return [
         "## How to read it",
         f"An agent {verb} if the scenario says so (`success` in its last info), else {otherwise}. Why it did not is "
-        "the scenario's word, too (`failure`), or the limit or the illegal action that ended the episode. Floors are "
-        "what playing without wit comes to, as the scenario tells (`env.trivial_baselines`). In brackets: the "
-        "interval that holds the true mean with 95% confidence, by a bootstrap over tasks (Wilson's where all tasks "
-        "agree). Tokens and costs are sums; a cost is unknown if the price of any answer is, and answers from a cache "
-        "cost nothing.",
+        "what the scenario says (`failure`), or the limit or the illegal action that ended the episode. Trivial "
+        "baselines are simple strategies, whose success the scenario declares (`env.trivial_baselines`). In brackets: "
+        "the 95% confidence interval of the mean, by a bootstrap over tasks (Wilson's where all tasks agree). Tokens "
+        "and costs are sums; a cost is unknown if the price of any answer is, and answers from a cache cost nothing.",
     ]
 
 
-def _alike(told: Mapping[str, Told]) -> list[tuple[str, Told]]:
-    """What is told of agents, of all of whom the same is told at once, with their names."""
-    groups: list[tuple[list[str], Told]] = []
-    for agent, own in told.items():
-        same = next((names for names, others in groups if others == own), None)
+def _alike(by_agent: Mapping[str, Shared]) -> list[tuple[str, Shared]]:
+    """What is known of agents, those with the same together, with their names."""
+    groups: list[tuple[list[str], Shared]] = []
+    for agent, value in by_agent.items():
+        same = next((names for names, others in groups if others == value), None)
         if same is None:
-            groups.append(([agent], own))
+            groups.append(([agent], value))
         else:
             same.append(agent)
-    return [(", ".join(map(_cell, names)), own) for names, own in groups]
+    return [(", ".join(map(_cell, names)), value) for names, value in groups]
 
 
 def _transposed(columns: Mapping[str, Mapping[str, str]]) -> str:

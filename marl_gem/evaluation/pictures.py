@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from marl_gem.errors import MissingPackage
+from marl_gem.evaluation.estimates import Estimate
 from marl_gem.evaluation.markdown import baselines_text
+from marl_gem.evaluation.report import AgentReport, Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Report = Mapping[str, Any]
 INK = "#1a202c"
 _STYLE = {
     "text.parse_math": False,  # a label may hold a $, which would begin a formula
@@ -37,7 +38,7 @@ def pictures(report: Report) -> dict[str, bytes]:
         import matplotlib
     except ImportError as error:
         raise MissingPackage("matplotlib", "eval", "drawing pictures") from error
-    draw = {"eval": _evaluation, "grid": _grid, "tournament": _tournament}.get(report["kind"])
+    draw = {"eval": _evaluation, "grid": _grid, "tournament": _tournament}.get(report.kind)
     drawn: dict[str, bytes] = {}
     with matplotlib.rc_context(_STYLE):
         for name, figure in (draw(report) if draw else {}).items():
@@ -49,26 +50,28 @@ def pictures(report: Report) -> dict[str, bytes]:
 
 
 def _evaluation(report: Report) -> dict[str, Figure]:
-    (match,) = report["matches"]
-    agents = {agent: told for agent, told in match["agents"].items() if told["success"]}
+    (match,) = report.matches
+    agents = {agent: numbers for agent, numbers in match.agents.items() if numbers.success}
     if not agents:
         return {}
-    title, subtitle = report["config"]["scenario"], f"{report['measure']}, {match['episodes']} episodes"
-    labels = [f"{agent}\n{_short(match['players'].get(agent, {}).get('label', ''))}" for agent in agents]
-    drawn = {"bars.png": _bars(labels, {"": [told["success"] for told in agents.values()]}, title, subtitle)}
-    if any(told["pass"] for told in agents.values()):
+    title, subtitle = report.config.scenario, f"{report.measure}, {match.episodes} episodes"
+    players = {agent: match.players[agent].label if agent in match.players else "" for agent in agents}
+    labels = [f"{agent}\n{_short(label)}" for agent, label in players.items()]
+    drawn = {"bars.png": _bars(labels, {"": [numbers.success for numbers in agents.values()]}, title, subtitle)}
+    if any(numbers.pass_ for numbers in agents.values()):
         drawn["pass.png"] = _curves(agents, title)
     return drawn
 
 
 def _grid(report: Report) -> dict[str, Figure]:
-    grid, matches = report["grid"], {match["name"]: match for match in report["matches"]}
-    column, rows, columns = grid["column_agent"], grid["rows"], grid["columns"]
-    at = {tuple(place): matches[name]["agents"][column]["success"] for name, place in grid["places"].items()}
+    grid, matches = report.grid, {match.name: match for match in report.matches}
+    assert grid is not None  # of a grid
+    column, rows, columns = grid.column_agent, grid.rows, grid.columns
+    at = {cell: matches[name].agents[column].success for name, cell in grid.cells.items()}
     values = [[at[row, head] for head in columns] for row in rows]
-    title, subtitle = report["config"]["scenario"], f"{report['measure']} of {column}"
+    title, subtitle = report.config.scenario, f"{report.measure} of {column}"
     by_column = {head: [at[row, head] for row in rows] for head in columns}
-    row_agents = ", ".join(grid["row_agents"])
+    row_agents = ", ".join(grid.row_agents)
     return {
         "heatmap.png": _heat_map(values, rows, columns, (row_agents, column), "Blues", title, subtitle),
         "bars.png": _bars([_short(row) for row in rows], by_column, title, f"{subtitle}, by {row_agents}", column),
@@ -76,12 +79,13 @@ def _grid(report: Report) -> dict[str, Figure]:
 
 
 def _tournament(report: Report) -> dict[str, Figure]:
-    told, title = report["tournament"], report["config"]["scenario"]
-    names = [player["name"] for player in told["players"]]
-    values = [[None if own == other else told["matrix"][own][other] for other in names] for own in names]
-    scores = [player["score"] for player in told["players"]]
+    tournament, title = report.tournament, report.config.scenario
+    assert tournament is not None  # of a tournament
+    names = [player.name for player in tournament.players]
+    values = [[tournament.matrix[name].get(other) for other in names] for name in names]
+    scores = [player.score for player in tournament.players]
     against = "score of the row's player against the column's"
-    games = f"score over all games ({report['episodes']['counted']}); win 1, draw 1/2"
+    games = f"score over all games ({report.episodes.counted}); win 1, draw 1/2"
     return {
         "heatmap.png": _heat_map(values, names, names, ("", ""), "RdBu", title, against),
         "bars.png": _bars(names, {"": scores}, title, games, middle=0.5),
@@ -90,7 +94,7 @@ def _tournament(report: Report) -> dict[str, Figure]:
 
 def _bars(
     labels: Sequence[str],
-    series: Mapping[str, Sequence[Report | None]],
+    series: Mapping[str, Sequence[Estimate | None]],
     title: str,
     subtitle: str,
     legend: str = "",
@@ -103,15 +107,16 @@ def _bars(
         colour = SERIES[number % len(SERIES)]
         axes.bar([0], [0], 0, color=colour, label=_clean(_short(name)))  # for the legend, also if nothing is known
         offset = (number - (len(series) - 1) / 2) * width
-        for place, told in enumerate(estimates):
-            if told is None:
+        for index, estimated in enumerate(estimates):
+            if estimated is None:
                 continue
-            axes.bar(place + offset, told["mean"], width * 0.92, color=colour)
-            top = told["mean"] if told["high"] is None else told["high"]
-            if told["low"] is not None:
-                axes.plot([place + offset] * 2, [told["low"], top], color=INK, linewidth=1.2, solid_capstyle="butt")
-            where = (place + offset, top)
-            share = f"{100 * told['mean']:.0f}%"
+            x, mean, low = index + offset, estimated.mean, estimated.low
+            axes.bar(x, mean, width * 0.92, color=colour)
+            top = mean if estimated.high is None else estimated.high
+            if low is not None:
+                axes.plot([x] * 2, [low, top], color=INK, linewidth=1.2, solid_capstyle="butt")
+            where = (x, top)
+            share = f"{100 * mean:.0f}%"
             axes.annotate(share, where, (0, 3), textcoords="offset points", ha="center", fontsize=9)
     if middle is not None:
         axes.axhline(middle, color="0.5", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0.5)
@@ -123,23 +128,24 @@ def _bars(
     return figure
 
 
-def _curves(agents: Mapping[str, Report], title: str) -> Figure:
+def _curves(agents: Mapping[str, AgentReport], title: str) -> Figure:
     """pass^k falls and pass@k rises with k, each with its interval as a band."""
     figure, axes = _figure(5.4, 3.6, title, "pass@k: at least one of k tries succeeds; pass^k: all do")
     drawn: list[Any] = []
-    for told in agents.values():
-        drawn += [told["pass"]] if told["pass"] and told["pass"] not in drawn else []
+    for numbers in agents.values():
+        drawn += [numbers.pass_] if numbers.pass_ and numbers.pass_ not in drawn else []
     for number, per_k in enumerate(drawn):
-        called = ", ".join(agent for agent, told in agents.items() if told["pass"] == per_k)
-        colour, places = SERIES[number % len(SERIES)], [one["k"] for one in per_k]
+        called = ", ".join(agent for agent, numbers in agents.items() if numbers.pass_ == per_k)
+        colour, ks = SERIES[number % len(SERIES)], [at_k.k for at_k in per_k]
         for key, name, style in (("at", "pass@k", "--"), ("hat", "pass^k", "-")):
-            points, label = [one[key] for one in per_k], _clean(f"{name}  {called}" if len(drawn) > 1 else name)
-            means = [point["mean"] for point in points]
-            axes.plot(places, means, style, color=colour, marker="o", markersize=4, label=label)
-            if all(point["low"] is not None for point in points):
-                low, high = ([point[bound] for point in points] for bound in ("low", "high"))
-                axes.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
-        axes.set_xticks(places if len(places) <= 12 else places[:: len(places) // 8])
+            points = [getattr(at_k, key) for at_k in per_k]
+            label = _clean(f"{name}  {called}" if len(drawn) > 1 else name)
+            means = [point.mean for point in points]
+            axes.plot(ks, means, style, color=colour, marker="o", markersize=4, label=label)
+            if all(point.low is not None for point in points):
+                low, high = ([getattr(point, bound) for point in points] for bound in ("low", "high"))
+                axes.fill_between(ks, low, high, color=colour, alpha=0.12, linewidth=0)
+        axes.set_xticks(ks if len(ks) <= 12 else ks[:: len(ks) // 8])
     _shares(axes)
     axes.set(ylim=(0, 1.02), xlabel="k")
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
@@ -147,7 +153,7 @@ def _curves(agents: Mapping[str, Report], title: str) -> Figure:
 
 
 def _heat_map(
-    values: Sequence[Sequence[Report | None]],
+    values: Sequence[Sequence[Estimate | None]],
     rows: Sequence[str],
     columns: Sequence[str],
     axis_names: tuple[str, str],
@@ -159,17 +165,18 @@ def _heat_map(
     margin = 0.09 * max(len(_short(name)) for name in (*rows, *columns))
     width, height = max(4.5, 1.2 + margin + len(columns)), max(2.6, 1.4 + margin / 3 + 0.7 * len(rows))
     figure, axes = _figure(width, height, title, subtitle)
-    means = [[float("nan") if told is None else told["mean"] for told in row] for row in values]
+    means = [[float("nan") if estimated is None else estimated.mean for estimated in row] for row in values]
     axes.set_facecolor("#edf2f7")  # of fields without a value
     image = axes.imshow(means, cmap=colours, vmin=0, vmax=1, aspect="auto")
     for y, row in enumerate(values):
-        for x, told in enumerate(row):
-            if told is None:
+        for x, estimated in enumerate(row):
+            if estimated is None:
                 continue
-            red, green, blue, _ = image.cmap(image.norm(told["mean"]))
+            mean, low, high = estimated.mean, estimated.low, estimated.high
+            red, green, blue, _ = image.cmap(mean)
             ink = "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.55 else INK
-            interval = "" if told["low"] is None else f"{100 * told['low']:.0f}–{100 * told['high']:.0f}"
-            for text, lower, size in ((f"{100 * told['mean']:.1f}%", -1, 11), (interval, -13, 7.5)):
+            interval = "" if low is None or high is None else f"{100 * low:.0f}–{100 * high:.0f}"
+            for text, lower, size in ((f"{100 * mean:.1f}%", -1, 11), (interval, -13, 7.5)):
                 axes.annotate(
                     text, (x, y), (0, lower), textcoords="offset points", ha="center", color=ink, fontsize=size
                 )
@@ -177,8 +184,8 @@ def _heat_map(
     axes.set_yticks(range(len(rows)), [_clean(_short(name)) for name in rows])
     axes.set_ylabel(_clean(axis_names[0]), fontweight="bold")
     axes.set_xlabel(_clean(axis_names[1]), fontweight="bold")
-    axes.set_xticks([place + 0.5 for place in range(len(columns) - 1)], minor=True)
-    axes.set_yticks([place + 0.5 for place in range(len(rows) - 1)], minor=True)
+    axes.set_xticks([column + 0.5 for column in range(len(columns) - 1)], minor=True)
+    axes.set_yticks([row + 0.5 for row in range(len(rows) - 1)], minor=True)
     axes.grid(which="minor", color="white", linewidth=2)
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_visible(False)
@@ -199,11 +206,11 @@ def _figure(width: float, height: float, title: str, subtitle: str) -> tuple[Fig
 
 
 def _note_baselines(figure: Figure, report: Report) -> None:
-    """A line at the bottom with what playing without wit comes to, so that a score is not seen alone."""
-    if told := baselines_text(report):
+    """A line at the bottom with the scenario's trivial baselines, to compare with."""
+    if text := baselines_text(report):
         letters = int(figure.get_figwidth() * 16)  # as many as fit in a line
-        whole = told.replace(" ", "\xa0").replace(",\xa0", ", ")  # a name stays with its share
-        note = textwrap.fill(_clean(f"Trivial baselines on the same tasks: {whole}"), letters, break_on_hyphens=False)
+        shares = text.replace(" ", "\xa0").replace(",\xa0", ", ")  # a name stays with its share
+        note = textwrap.fill(_clean(f"Trivial baselines on the same tasks: {shares}"), letters, break_on_hyphens=False)
         figure.supxlabel(note, x=0.02, ha="left", fontsize=8, color="#4a5568")
 
 

@@ -1,11 +1,11 @@
-"""What is to be played: who meets whom, on which tasks, how often.
+"""What is to be played: which policies, in which seats, on which tasks, how often.
 
-    Plan        everything that follows from what was asked
-      Ground      the scenario: how to make an env, its seats, its tasks
-      Numbers     n tasks, k repeats, one seed, limits of an episode
-      Match       who sits where; an evaluation has one, a grid or a tournament many
-        Player      a policy, and what it was called when it was asked for
-      Slot        one episode of a match: a task and a repeat of it
+    Plan            everything that follows from what was asked for
+      ScenarioSpec    the scenario; `ScenarioInfo` has its seats and tasks
+      Numbers         n tasks, k repeats, the seed, limits of an episode
+      Match           a player for each seat; an evaluation has one match, a grid or a tournament many
+        Player          a policy, and the text by which it was asked for
+      Slot            one episode of a match: a task and a repeat of it
 
 A task is a seed; it is the same in every match, and n=100 holds the tasks of n=50. A scenario that counts its
 tasks, by an attribute `tasks` of its env, is also given the task's number from 0, as the reset option "task".
@@ -13,36 +13,32 @@ tasks, by an attribute `tasks` of its env, is also given the task's number from 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 import marl_gem
-from marl_gem import registry
-from marl_gem.env import MultiAgentEnv
-from marl_gem.errors import AgentError, ConfigError, ScenarioFault
+from marl_gem.errors import AgentError, ConfigError
+from marl_gem.evaluation.report import Kind, RunConfig
 from marl_gem.policies import Policy
 from marl_gem.rollout import Job
 from marl_gem.seeding import derive_seed
+from marl_gem.specs import ScenarioInfo, ScenarioSpec
+from marl_gem.specs.scenario import ScenarioSource
 from marl_gem.types import Limits
-
-FORMAT = 1
-Kind: TypeAlias = Literal["eval", "grid", "cell", "tournament"]
-Config: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Player:
     """A policy, and the text by which it was asked for, such as `random` or `litellm:gpt-4o,temperature=0`.
 
-    `typed` is false where nobody wrote that text: it is the name of a policy that came from Python.
+    `typed` is false where there is no such text, and `who` is the name of a policy that came from Python.
     """
 
     who: str
@@ -56,9 +52,10 @@ Seats: TypeAlias = Policy | Mapping[str, Policy | Player]
 
 @dataclass(frozen=True)
 class Match:
-    """Who sits where. `labels` says what to call the players of the seats in tables and pictures.
+    """A player for each seat, with a short label for tables and pictures.
 
-    `name` tells the matches of a plan apart; the episodes go to `folder` within the run's, or to that itself.
+    `name` tells the matches of a plan apart; the episodes go to `folder` within the run's folder, or, where it is
+    empty, to the run's folder itself.
     """
 
     name: str
@@ -79,107 +76,53 @@ class Slot:
 
 
 class Numbers(msgspec.Struct, frozen=True):
-    """How much is played: `n` tasks, `repeats` times each.
+    """How much is played."""
 
-    By default `n` is all tasks that the scenario counts, else 100. Repeats play a task again with other random
-    choices of the agents. Everything random follows from `seed`; `limits` are of each episode.
-    """
-
+    # How many tasks; None: all tasks that the scenario numbers, else 100.
     n: int | None = None
+    # How often each task is played, with other random choices of the agents.
     repeats: int = 1
+    # Everything random follows from it.
     seed: int = 0
+    # The limits of each episode.
     limits: Limits = Limits()
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What one look at an env tells of its scenario. `named`: the scenario was asked for by its id."""
-
-    scenario: str
-    named: bool
-    make: Callable[[], MultiAgentEnv]
-    made_with: Mapping[str, Any]
-    agents: tuple[str, ...]
-    joins: bool
-    tasks: int | None
-    competitive: bool
-    trivial_baselines: Mapping[str, Sequence[float]]
-
-    @classmethod
-    def of(cls, scenario: str | Callable[[], MultiAgentEnv], options: Mapping[str, Any] | None = None) -> Ground:
-        """Look at a scenario.
-
-        Args:
-            scenario: an id, or what makes an env.
-            options: what `make` is given, for a scenario named by its id.
-
-        Raises:
-            RegistryError, MissingPackage: it cannot be made.
-            ScenarioFault: its trivial_baselines are not one share for each task.
-        """
-        made_with, named = dict(options or {}), isinstance(scenario, str)
-        if made_with and not named:
-            raise ConfigError("options are for scenarios named by an id; a function that makes envs knows its own")
-        make = functools.partial(registry.make, scenario, **made_with) if isinstance(scenario, str) else scenario
-        env = make()
-        try:
-            agents, tasks = tuple(env.possible_agents), env.tasks
-            counted = tasks if isinstance(tasks, int) else None
-            joins, competitive = env.metadata.joins, env.metadata.zero_sum is True
-            trivial_baselines = _trivial_baselines(env, counted)
-            return cls(env.scenario, named, make, made_with, agents, joins, counted, competitive, trivial_baselines)
-        finally:
-            env.close()
-
-    def seat(self, seats: Seats) -> dict[str, Player]:
-        """A player for every seat, in the scenario's order.
-
-        Raises:
-            AgentError: a seat is empty, or is none of the scenario's.
-        """
-        if not isinstance(seats, Mapping):
-            return dict.fromkeys(self.agents, as_player(seats))
-        empty = [agent for agent in self.agents if agent not in seats]
-        unknown = [agent for agent in seats if agent not in self.agents and not self.joins]
-        if empty or unknown:
-            raise AgentError(
-                f"{self.scenario} has the seats {', '.join(self.agents)}; without a player: {empty}, unknown: {unknown}"
-            )
-        return {agent: as_player(seats[agent]) for agent in dict.fromkeys([*self.agents, *seats])}
-
-
-@dataclass(frozen=True)
 class Plan:
-    """What is to be played. `asked` is what goes into the configuration: the seats, or the players.
+    """What is to be played.
+
+    `asked` goes into the configuration: `seats` (of an evaluation or a grid) or `players` (of a tournament).
 
     Raises:
-        ConfigError: a number makes no sense, or the scenario has fewer tasks.
+        ConfigError: a number is out of range, or the scenario has fewer tasks.
     """
 
     kind: Kind
-    ground: Ground
+    scenario: ScenarioSpec
+    info: ScenarioInfo
     numbers: Numbers
     asked: Mapping[str, Any]
     matches: tuple[Match, ...]
 
     def __post_init__(self) -> None:
-        n, repeats, seed, tasks = self.n, self.numbers.repeats, self.numbers.seed, self.ground.tasks
+        n, repeats, seed, tasks = self.n, self.numbers.repeats, self.numbers.seed, self.info.tasks
         if n < 1 or repeats < 1 or seed < 0:
             raise ConfigError(f"n and repeats count from 1, the seed from 0; not n={n}, repeats={repeats}, seed={seed}")
         if tasks is not None and n > tasks:
-            raise ConfigError(f"{self.ground.scenario} has {tasks} tasks, not {n}; to play each again use repeats")
+            raise ConfigError(f"{self.info.scenario} has {tasks} tasks, not {n}; to play each again use repeats")
 
     @property
     def n(self) -> int:
         """How many tasks."""
-        return self.numbers.n if self.numbers.n is not None else self.ground.tasks or 100
+        return self.numbers.n if self.numbers.n is not None else self.info.tasks or 100
 
     @cached_property
     def slots(self) -> dict[str, Slot]:
         """Every episode by its id, in the order of play: all matches go through the tasks side by side, so that a
         run that is stopped early has played the same tasks in each."""
-        places = itertools.product(range(self.numbers.repeats), range(self.n), range(len(self.matches)))
-        slots = (self._slot(match, index, repeat) for repeat, index, match in places)
+        order = itertools.product(range(self.numbers.repeats), range(self.n), range(len(self.matches)))
+        slots = (self._slot(match, index, repeat) for repeat, index, match in order)
         return {slot.id: slot for slot in slots}
 
     def _slot(self, match: int, index: int, repeat: int) -> Slot:
@@ -188,134 +131,152 @@ class Plan:
         return Slot(id, match, index, repeat, derive_seed(self.numbers.seed, "eval", index))
 
     def job(self, slot: Slot) -> Job:
+        """The episode of a slot, for the rollout."""
         return Job(
             seed=slot.seed,
             seating={agent: player.policy for agent, player in self.matches[slot.match].players.items()},
             id=slot.id,
-            options={} if self.ground.tasks is None else {"task": slot.index},
+            options={} if self.info.tasks is None else {"task": slot.index},
             repeat=slot.repeat,
             limits=self.numbers.limits,
         )
 
     @property
     def players(self) -> list[Player]:
-        """Everybody who plays, each once."""
+        """All players, each policy once."""
         return list({id(seated.policy): seated for match in self.matches for seated in match.players.values()}.values())
 
-    def config(self) -> Config:
-        """What was asked, as plain data for config.json; an option that is none goes by its name."""
-        drawn = {player.who: getattr(player.policy, "sampling", None) for player in self.players}
-        sampling = {who: msgspec.to_builtins(how) for who, how in drawn.items() if isinstance(how, msgspec.Struct)}
+    def config(self) -> RunConfig:
+        """What was asked for, as plain data for config.json; an option that is not plain is written as its name."""
+        by_text = {player.who: getattr(player.policy, "sampling", None) for player in self.players}
+        options, wrappers = self.scenario.options, self.scenario.to_data().get("wrappers", ())
         config = {
-            "format": FORMAT,
             "kind": self.kind,
-            "scenario": self.ground.scenario,
-            "options": self.ground.made_with,
+            "scenario": self.scenario.id if self.scenario.nameable else self.info.scenario,
+            "options": options,
+            "wrappers": wrappers,
             **self.asked,
             "n": self.n,
             "repeats": self.numbers.repeats,
             "seed": self.numbers.seed,
             "limits": msgspec.to_builtins(self.numbers.limits),
-            "sampling": sampling,
+            "sampling": {
+                text: msgspec.to_builtins(sampling)
+                for text, sampling in by_text.items()
+                if isinstance(sampling, msgspec.Struct)
+            },
             "version": marl_gem.__version__,
         }
-        plain: Config = json.loads(json.dumps(config, default=_called))
-        return plain
+        return msgspec.convert(json.loads(json.dumps(config, default=_called)), RunConfig)
 
     def alone(self, match: Match) -> Plan:
-        """The plan of one match that has a folder of its own."""
+        """The plan of one match that has a folder for itself."""
         return replace(self, kind="cell", asked=_seats(match.players), matches=(match,))
 
 
-def plan_evaluation(ground: Ground, seats: Seats, numbers: Numbers) -> Plan:
-    """One policy in all seats, or one for each agent."""
-    players = ground.seat(seats)
+def plan_evaluation(scenario: ScenarioSource, seats: Seats, numbers: Numbers, info: ScenarioInfo | None = None) -> Plan:
+    """One policy in all seats, or one for each agent.
+
+    Args:
+        scenario: whatever `ScenarioSpec.parse` takes.
+        seats: who plays.
+        numbers: how much is played.
+        info: what `ScenarioSpec.inspect` gave; by default an env is made to look at.
+
+    Raises:
+        AgentError: a seat is empty, or the scenario does not have it.
+        ConfigError: a number is out of range.
+    """
+    spec = ScenarioSpec.parse(scenario)
+    info = info or spec.inspect()
+    players = _seated(info, seats)
     match = Match("", players, {agent: player.who for agent, player in players.items()})
-    return Plan("eval", ground, numbers, _seats(players), (match,))
+    return Plan("eval", spec, info, numbers, _seats(players), (match,))
 
 
-def plan_grid(ground: Ground, seats: Mapping[str, Sequence[Policy | Player]], numbers: Numbers) -> Plan:
-    """All combinations of several players for each seat, on the same tasks.
+def plan_grid(
+    scenario: ScenarioSource,
+    seats: Mapping[str, Sequence[Policy | Player]],
+    numbers: Numbers,
+    info: ScenarioInfo | None = None,
+) -> Plan:
+    """All combinations of several players for each seat, on the same tasks. See `plan_evaluation` for the rest.
 
     Raises:
-        ConfigError: a seat has nobody, or the same player twice.
+        ConfigError: a seat has no player, or the same player twice.
     """
-    candidates = {agent: [as_player(policy) for policy in several] for agent, several in seats.items()}
-    for agent, several in candidates.items():
-        if not several or len({player.who for player in several}) < len(several):
-            whos = [player.who for player in several]
-            raise ConfigError(f"the players for seat {agent!r} must be one or more, all different; not {whos}")
-    labels = {agent: _labels(several) for agent, several in candidates.items()}
-    varied = [agent for agent, several in candidates.items() if len(several) > 1]
+    spec = ScenarioSpec.parse(scenario)
+    info = info or spec.inspect()
+    candidates = {agent: [as_player(policy) for policy in policies] for agent, policies in seats.items()}
+    for agent, players in candidates.items():
+        texts = [player.who for player in players]
+        if not texts or len(set(texts)) < len(texts):
+            raise ConfigError(f"the players for seat {agent!r} must be one or more, all different; not {texts}")
+    labels = {agent: _labels(players) for agent, players in candidates.items()}
+    varied = [agent for agent, players in candidates.items() if len(players) > 1]
     matches = []
-    for number, seated in enumerate(itertools.product(*candidates.values()), 1):
-        players = ground.seat(dict(zip(candidates, seated, strict=True)))
-        called = {agent: labels[agent][player.who] for agent, player in players.items()}
+    for number, combination in enumerate(itertools.product(*candidates.values()), 1):
+        seated = _seated(info, dict(zip(candidates, combination, strict=True)))
+        called = {agent: labels[agent][player.who] for agent, player in seated.items()}
         name = f"{number:02d}"
-        matches.append(Match(name, players, called, "_".join([name, *(_slug(called[agent]) for agent in varied)])))
-    asked = {"seats": {agent: [player.who for player in several] for agent, several in candidates.items()}}
-    return Plan("grid", ground, numbers, asked, tuple(matches))
+        matches.append(Match(name, seated, called, "_".join([name, *(_slug(called[agent]) for agent in varied)])))
+    asked = {"seats": {agent: [player.who for player in players] for agent, players in candidates.items()}}
+    return Plan("grid", spec, info, numbers, asked, tuple(matches))
 
 
-def plan_tournament(ground: Ground, players: Mapping[str, Policy | Player], numbers: Numbers) -> Plan:
-    """A round robin of players, who go by their names: every ordered choice of different players for the seats
-    plays the same tasks. So each sits in each seat equally often, and meets there what all others meet.
+def plan_tournament(
+    scenario: ScenarioSource, players: Mapping[str, Policy | Player], numbers: Numbers, info: ScenarioInfo | None = None
+) -> Plan:
+    """A round robin of named players: every ordered choice of different players for the seats plays the same tasks.
+    So each sits in each seat equally often, on the same tasks as all others. See `plan_evaluation` for the rest.
 
     Raises:
-        ConfigError: the scenario has one seat, there are fewer players than seats, or a name is none.
+        ConfigError: the scenario has one seat, there are fewer players than seats, or a name has other characters
+            than letters, digits and . _ + -.
     """
-    seats = len(ground.agents)
+    spec = ScenarioSpec.parse(scenario)
+    info = info or spec.inspect()
+    seats = len(info.agents)
     if seats < 2:
-        raise ConfigError(f"{ground.scenario} has one seat; to compare players in it, use marl-gem eval --grid")
+        raise ConfigError(f"{info.scenario} has one seat; to compare players in it, use marl-gem eval --grid")
     if len(players) < seats:
-        raise ConfigError(f"{ground.scenario} has {seats} seats; name at least as many players, not {len(players)}")
+        raise ConfigError(f"{info.scenario} has {seats} seats; name at least as many players, not {len(players)}")
     for name in players:
         if not re.fullmatch(r"[\w.+-]+", name):
             raise ConfigError(f"{name!r} is no name for a player; use letters, digits and . _ + -")
     matches = []
     for names in itertools.permutations(players, seats):
-        labels = dict(zip(ground.agents, names, strict=True))
-        seated = ground.seat({agent: players[name] for agent, name in labels.items()})
+        labels = dict(zip(info.agents, names, strict=True))
+        seated = _seated(info, {agent: players[name] for agent, name in labels.items()})
         matches.append(Match(",".join(names), seated, labels))
     asked = {"players": {name: as_player(policy).who for name, policy in players.items()}}
-    return Plan("tournament", ground, numbers, asked, tuple(matches))
+    return Plan("tournament", spec, info, numbers, asked, tuple(matches))
 
 
 def as_player(policy: Policy | Player) -> Player:
-    """A player; one who was not asked for by text goes by its policy's name."""
+    """A player; a policy that was not asked for by text goes by its name."""
     return policy if isinstance(policy, Player) else Player(policy.name, policy, typed=False)
 
 
-def differences(stored: Config, wanted: Config) -> list[str]:
-    """Where a run's configuration and another differ, field by field. `n` and `repeats` may grow; the version of
-    marl_gem may change."""
-    grown = {"n", "repeats"}
-    told = []
-    was, now = _flat(stored), _flat(wanted)
-    for name in dict.fromkeys([*was, *now]):
-        before, after = was.get(name), now.get(name)
-        if name == "version" or before == after:
-            continue
-        if name in grown and isinstance(before, int) and isinstance(after, int) and after > before:
-            continue
-        told.append(f"{name} was {_told(before)} and would be {_told(after)}")
-    return told
+def _seated(info: ScenarioInfo, seats: Seats) -> dict[str, Player]:
+    """A player for every seat, in the scenario's order.
+
+    Raises:
+        AgentError: a seat is empty, or the scenario does not have it.
+    """
+    if not isinstance(seats, Mapping):
+        return dict.fromkeys(info.agents, as_player(seats))
+    empty = [agent for agent in info.agents if agent not in seats]
+    unknown = [agent for agent in seats if agent not in info.agents and not info.joins]
+    if empty or unknown:
+        raise AgentError(
+            f"{info.scenario} has the seats {', '.join(info.agents)}; without a player: {empty}, unknown: {unknown}"
+        )
+    return {agent: as_player(seats[agent]) for agent in dict.fromkeys([*info.agents, *seats])}
 
 
 def _seats(players: Mapping[str, Player]) -> dict[str, Any]:
     return {"seats": {agent: player.who for agent, player in players.items()}}
-
-
-def _trivial_baselines(env: MultiAgentEnv, tasks: int | None) -> Mapping[str, Sequence[float]]:
-    """A scenario's trivial baselines, if they are what the contract says."""
-    trivial_baselines = env.trivial_baselines
-    for name, shares in trivial_baselines.items():
-        if not isinstance(shares, Sequence) or len(shares) != tasks or not all(0 <= share <= 1 for share in shares):
-            raise ScenarioFault(
-                f"{env.scenario}: trivial_baselines[{name!r}] must hold a share from 0 to 1 for each of its tasks, "
-                f"of which there are {tasks or 'none'}; not {shares!s:.80}"
-            )
-    return trivial_baselines
 
 
 def _labels(players: Sequence[Player]) -> dict[str, str]:
@@ -331,14 +292,3 @@ def _called(value: Any) -> str:
 
 def _slug(label: str) -> str:
     return re.sub(r"[^\w.+=-]+", "-", label).strip("-.")[:40]
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
-
-
-def _told(value: Any) -> str:
-    return "not set" if value is None else repr(value)

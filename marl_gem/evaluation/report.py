@@ -1,198 +1,368 @@
-"""What a run comes to, in numbers: the content of report.json.
+"""The records of report.json.
 
-    format, kind, config     what was asked, see `Plan.config`
-    versions, command        how to do it again
-    stopped                  why the run ended early, if it did
-    episodes                 planned, counted, owed, failed; how they ended; which limits cut how many
-    errors                   what the failed ones failed under, by origin, with an example each
-    trivial_baselines        what trivial policies come to on the tasks that count, where the scenario tells
-    matches                  for each seating: success and return of every agent with intervals, pass^k and pass@k,
-                             turns, tokens, cost, latency, illegal actions; `reasons` counts why an agent did not
-                             succeed; `by_task` tells tries, successes and reasons of each of a scenario's tasks
-    grid, tournament         which matches stand where in the table; standings, ratings, the matrix of win rates
+    Report             everything about a run
+      RunConfig          what was asked for, as in config.json
+      EpisodeCounts      how many episodes were planned, counted, failed, cut
+      ErrorReport        a kind of failure
+      MatchReport        one seating: who sits in which seat, and what came of it
+        SeatReport         the player in a seat
+        AgentReport        success, return, pass^k and usage of one agent
+        TaskReport         one task: tries and successes of each agent
+      GridReport         the table that the matches of a grid form
+      TournamentReport   standings, the matrix of scores
+        PlayerReport       rating, score, results and usage of one player
 
-Apart from what is called `seconds` it follows from the episodes alone, in whatever order they were played, and from
-what the scenario declares. An estimate is {"mean", "low", "high", "n"}; `low` and `high` bound the 95% interval. Costs
-are in US dollars, null if any price is unknown.
+`write_json` and `read_report` write and read them. Apart from what is called `seconds`, a report follows from the
+episodes, in whatever order they were played, and from what the scenario declares.
 """
 
 from __future__ import annotations
 
-import platform
-import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-import marl_gem
-from marl_gem.evaluation.estimates import estimate, passes
-from marl_gem.evaluation.plan import FORMAT, Match, Plan
-from marl_gem.evaluation.summary import EpisodeSummary, total_cost, usage_of
-from marl_gem.evaluation.tasks import by_task, reasons, trivial_baselines
-from marl_gem.evaluation.tournament import standings
-from marl_gem.seeding import derive_seed
+from marl_gem.errors import RecordError
+from marl_gem.evaluation.estimates import Estimate, Pass
+from marl_gem.runs.configuration import rename_keys
+from marl_gem.runs.files import write_file
+from marl_gem.types import Ending, Limits, Origin, read_json
 
-Report = dict[str, Any]
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+FORMAT = 2
+"""Of config.json and report.json. Format 1, without wrappers and with other names of some keys, is still read."""
+
+Kind: TypeAlias = Literal["eval", "grid", "cell", "tournament"]
+"""An evaluation, a grid of evaluations, one of these, or a tournament."""
+
+Measure: TypeAlias = Literal["win rate", "success rate"]
+"""What success is: winning, where the scenario's metadata says zero-sum; else solving a task."""
 
 
-def build(
-    plan: Plan,
-    outcomes: Mapping[str, EpisodeSummary],
-    failures: Mapping[str, EpisodeSummary],
-    attempts: int = 0,
-    stopped: str = "",
-) -> Report:
-    """The report on what has been played so far.
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run was asked for: the content of config.json."""
+
+    # The version of this record.
+    format: int = FORMAT
+    kind: Kind
+    # The scenario's id; of a function that makes envs, the name of the env.
+    scenario: str
+    # The options of `marl_gem.make`.
+    options: dict[str, Any] = {}
+    # The wrappers around the env, the innermost first: text as `--wrap` takes it, or a table of name and values.
+    wrappers: tuple[str | dict[str, Any], ...] = ()
+    # The policy of each seat, as text; of a grid, a list of policies. Empty in a tournament.
+    seats: dict[str, str | list[str]] = {}
+    # The players of a tournament: their policies by name.
+    players: dict[str, str] = {}
+    # How many tasks are played.
+    n: int
+    # How often each task is played.
+    repeats: int = 1
+    # Everything random follows from it.
+    seed: int = 0
+    # The limits of each episode.
+    limits: Limits = Limits()
+    # How each policy that is a model samples, by the policy's text.
+    sampling: dict[str, dict[str, Any]] = {}
+    # The version of marl_gem that started the run.
+    version: str = ""
+
+
+class IllegalActions(msgspec.Struct, frozen=True):
+    """How often the scenario called an agent's action illegal."""
+
+    # How many actions.
+    actions: int
+    # In how many episodes there was at least one.
+    episodes: int
+
+
+class TokenCounts(msgspec.Struct, frozen=True):
+    """Tokens that a model read and wrote."""
+
+    prompt: int
+    completion: int
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Seconds until a model answered: the median and the 95th percentile."""
+
+    p50: float
+    p95: float
+
+
+class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent or a player did and used in all its episodes."""
+
+    # Its mean number of turns in an episode; None without episodes.
+    turns: float | None
+    illegal: IllegalActions
+    tokens: TokenCounts
+    # US dollars, 0 for answers from a cache; None if any price is unknown.
+    cost: float | None
+    # How many answers came from a cache.
+    cached: int
+    # How many prompts were cut because they did not fit.
+    cut_prompts: int
+    # How many requests had to be repeated.
+    retries: int
+    # Of a model's answers, without those from a cache; None if there are none.
+    seconds: Latency | None
+
+
+class Results(msgspec.Struct, frozen=True):
+    """How many contests an agent won, drew and lost; see `marl_gem.runs.outcomes`."""
+
+    won: int
+    drawn: int
+    lost: int
+
+
+class AgentReport(UsageReport, frozen=True, kw_only=True):
+    """What the episodes of a match came to for one agent."""
+
+    # The share of episodes in which it succeeded, from 0 to 1; None if it was in none.
+    success: Estimate | None
+    # Its undiscounted return; None if it was in no episode.
+    return_: Estimate | None = msgspec.field(name="return")
+    # None where the episodes are no contests.
+    results: Results | None = None
+    # pass^k and pass@k for each k up to the number of repeats; empty without repeats.
+    pass_: tuple[Pass, ...] = msgspec.field(name="pass", default=())
+    # How many episodes it did not succeed in, by the reason where one is known; the most frequent first.
+    reasons: dict[str, int] = {}
+
+
+class TriesReport(msgspec.Struct, frozen=True):
+    """How one agent did at one task."""
+
+    # In how many episodes it tried.
+    tries: int
+    # In how many of these it succeeded.
+    solved: int
+    # Why it did not in the others, as in `AgentReport`.
+    reasons: dict[str, int]
+
+
+class TaskReport(msgspec.Struct, frozen=True):
+    """One task of a scenario that numbers its tasks."""
+
+    # The task's number, from 0.
+    task: int
+    # By agent; one that was in no try is left out.
+    agents: dict[str, TriesReport]
+
+
+class SeatReport(msgspec.Struct, frozen=True):
+    """Who sits in a seat."""
+
+    # The text by which the policy was asked for.
+    who: str
+    # A short name for tables and pictures.
+    label: str
+    # The policy's name, which goes into episodes.
+    model: str
+
+
+class MatchReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One seating, and what came of it."""
+
+    # Tells the matches of a run apart; empty if there is one.
+    name: str
+    # Where its episodes lie, within the run's folder.
+    folder: str
+    # By agent.
+    players: dict[str, SeatReport]
+    # How many episodes count, and how many tasks they are of.
+    episodes: int
+    tasks: int
+    # The mean number of all agents' turns in an episode; None without episodes.
+    turns: float | None
+    # Tokens that all models read and wrote.
+    tokens: int
+    # US dollars of all episodes; None if any price is unknown.
+    cost: float | None
+    # The mean wall time of an episode; None without episodes.
+    seconds: float | None
+    # By agent.
+    agents: dict[str, AgentReport]
+    # Empty if the scenario does not number its tasks.
+    by_task: tuple[TaskReport, ...] = ()
+
+
+class GridReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How the matches of a grid form a table, which shows the success of one agent."""
+
+    # The agent whose success is shown, and whose players give the columns.
+    column_agent: str
+    # The agents whose players give the rows.
+    row_agents: tuple[str, ...]
+    # The labels of rows and columns.
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    # The row and the column of each match, by its name.
+    cells: dict[str, tuple[str, str]]
+
+
+class Rating(msgspec.Struct, frozen=True):
+    """A rating by Plackett-Luce: mean and standard deviation; 25 and 8.33 before the first game."""
+
+    mu: float
+    sigma: float
+
+
+class PlayerReport(UsageReport, frozen=True, kw_only=True):
+    """What a tournament came to for one player."""
+
+    name: str
+    # The text by which its policy was asked for.
+    who: str
+    # None if openskill is not installed.
+    rating: Rating | None
+    # The mean over all it met in its games: 1 for a lower return than its own, 1/2 for the same, 0 for a higher one.
+    score: Estimate | None
+    # The share of games in which it succeeded, as an evaluation counts it. In contests: those it won.
+    success: Estimate | None = None
+    # How many games it was in, and in how many it had the highest return alone, shared it, or did not have it.
+    games: int
+    won: int
+    drawn: int
+    lost: int
+
+
+class TournamentReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Standings, the strongest player first, and the matrix of scores."""
+
+    players: tuple[PlayerReport, ...]
+    # The score of one player against another: matrix[player][other].
+    matrix: dict[str, dict[str, Estimate | None]]
+    # The score of each seat, whoever sat there.
+    seats: dict[str, Estimate | None]
+    # Why there are no ratings; empty if there are.
+    left_out: str = ""
+
+
+class EpisodeCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many episodes there are."""
+
+    # How many were asked for.
+    planned: int
+    # How many are finished, which all numbers are about.
+    counted: int
+    # How many are left to play: planned and not counted.
+    pending: int
+    # How many of the pending ones failed when they were last played.
+    failed: int
+    # How many attempts ever failed, also of episodes that are finished now.
+    failed_ever: int
+    # How the finished ones ended, and how many of them each limit cut.
+    endings: dict[Ending, int]
+    cut: dict[str, int]
+
+
+class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Failures of the same kind."""
+
+    # Where they came from, and the exception's type.
+    origin: Origin
+    type: str
+    # The agent that failed, if it was one.
+    agent: str | None
+    # How many episodes failed so.
+    count: int
+    # One of them, and the message of its exception.
+    episode: str
+    message: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run came to: the content of report.json."""
+
+    # The version of this record.
+    format: int = FORMAT
+    kind: Kind
+    config: RunConfig
+    # Of marl_gem and Python.
+    versions: dict[str, str]
+    # The command line that plays the same; None if policies or env came from Python.
+    command: str | None
+    measure: Measure
+    # Why the run ended early; empty if it did not.
+    stopped: str
+    episodes: EpisodeCounts
+    # The most frequent first.
+    errors: tuple[ErrorReport, ...]
+    # Of the finished episodes: tokens read and written, and US dollars (None if any price is unknown).
+    tokens: int
+    cost: float | None
+    # The success of trivial baselines on the tasks that count, by the baseline's name, where the scenario declares it.
+    trivial_baselines: dict[str, float] = {}
+    # One for each seating; empty in a tournament.
+    matches: tuple[MatchReport, ...] = ()
+    # Of a grid only.
+    grid: GridReport | None = None
+    # Of a tournament only.
+    tournament: TournamentReport | None = None
+
+
+def write_json(report: Report, path: Path) -> None:
+    """Write report.json.
+
+    Raises:
+        JournalError: it cannot be written.
+    """
+    write_file(path, json.dumps(msgspec.to_builtins(report), indent=2) + "\n")
+
+
+def read_report(path: Path | str) -> Report:
+    """Read the report of a run.
 
     Args:
-        plan: what was to be played.
-        outcomes, failures: of the episodes that count, and of those that failed and are owed, by id.
-        attempts: how many episodes ever failed, also those that went well when played again.
-        stopped: why the run ended early.
+        path: a run's folder, or a report.json.
+
+    Raises:
+        RecordError: there is none, it is damaged, or its format is unknown.
     """
-    counted = [outcomes[id] for id in plan.slots if id in outcomes]
-    failed = [failures[id] for id in plan.slots if id in failures]
-    report: Report = {
-        "format": FORMAT,
-        "kind": plan.kind,
-        "config": plan.config(),
-        "versions": {"marl_gem": marl_gem.__version__, "python": platform.python_version()},
-        "command": command(plan),
-        "measure": "win rate" if plan.ground.competitive else "success rate",
-        "stopped": stopped,
-        "episodes": {
-            "planned": len(plan.slots),
-            "counted": len(counted),
-            "owed": len(plan.slots) - len(counted),
-            "failed": len(failed),
-            "failed_ever": attempts,
-            "endings": dict(Counter(one.ending for one in counted)),
-            "cut": dict(Counter(one.limit for one in counted if one.limit)),
-        },
-        "errors": _errors(failed),
-        "tokens": sum(one.tokens for one in counted),
-        "cost": total_cost(one.cost for one in counted),
-    }
-    if plan.kind == "tournament":
-        report["tournament"] = standings(plan, outcomes)
-    else:
-        counted_tasks = [slot.index for slot in plan.slots.values() if slot.id in outcomes]
-        report["trivial_baselines"] = trivial_baselines(plan.ground.trivial_baselines, counted_tasks)
-        report["matches"] = [_match(plan, place, outcomes) for place in range(len(plan.matches))]
-    if plan.kind == "grid":
-        report["grid"] = _grid(plan)
-    return report
+    path = Path(path)
+    path = path / "report.json" if path.is_dir() else path
+    try:
+        return _convert(read_json(path.read_text("utf-8")), _report_1, Report)
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}. `marl-gem eval ... --resume` writes it") from error
+    except (ValueError, msgspec.ValidationError) as error:
+        raise RecordError(f"{path} is no report: {error}") from error
 
 
-def command(plan: Plan) -> str | None:
-    """The command line that plays this plan, if there is one."""
-    if not (plan.ground.named and all(player.typed for player in plan.players)):
-        return None
-    config, numbers = plan.config(), plan.numbers
-    words = ["marl-gem", "tournament" if plan.kind == "tournament" else "eval", config["scenario"]]
-    for agent, who in config.get("seats", {}).items():
-        for one in [who] if isinstance(who, str) else who:
-            words += ["--seat", f"{agent}={one}"]
-    for name, who in config.get("players", {}).items():
-        words += ["--player", f"{name}={who}"]
-    words += ["--grid"] if plan.kind == "grid" else []
-    words += ["-n", str(plan.n), "--seed", str(numbers.seed)]
-    words += ["--repeats", str(numbers.repeats)] if numbers.repeats > 1 else []
-    for name, limit in config["limits"].items():
-        words += [f"--max-{name}", f"{limit:g}"]
-    for name, value in config["options"].items():
-        words += ["-o", f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
-    return shlex.join(words)
+def read_config(data: Any) -> RunConfig:
+    """The configuration in the content of a config.json.
+
+    Raises:
+        ValueError, msgspec.ValidationError: it is none of an evaluation, or its format is unknown.
+    """
+    return _convert(data, _config_1, RunConfig)
 
 
-def _match(plan: Plan, place: int, outcomes: Mapping[str, EpisodeSummary]) -> Report:
-    """The numbers of one seating."""
-    match = plan.matches[place]
-    tasks: dict[int, list[EpisodeSummary]] = {}
-    for slot in plan.slots.values():
-        if slot.match == place and slot.id in outcomes:
-            tasks.setdefault(slot.index, []).append(outcomes[slot.id])
-    played = [one for own in tasks.values() for one in own]
-    agents = dict.fromkeys([*plan.ground.agents, *(agent for one in played for agent in one.outcomes)])
-    return {
-        "name": match.name,
-        "folder": match.folder,
-        "players": {
-            agent: {"who": player.who, "label": match.labels[agent], "model": player.policy.name}
-            for agent, player in match.players.items()
-        },
-        "episodes": len(played),
-        "tasks": len(tasks),
-        "turns": _mean([one.turns for one in played]),
-        "tokens": sum(one.tokens for one in played),
-        "cost": total_cost(one.cost for one in played),
-        "seconds": _mean([one.seconds for one in played]),
-        "agents": {agent: _agent(plan, agent, list(tasks.values())) for agent in agents},
-        "by_task": [] if plan.ground.tasks is None else by_task(tasks, agents),
-    }
+def _convert(data: Any, from_format_1: Callable[[dict[str, Any]], dict[str, Any]], kind: type[Record]) -> Record:
+    format = data.get("format") if isinstance(data, dict) else None
+    if format == 1:
+        data = from_format_1(data)
+    elif format != FORMAT:
+        raise ValueError(f"it has format {format!r}, not {FORMAT}; read it with the marl_gem that wrote it")
+    return msgspec.convert(data, kind)
 
 
-def _agent(plan: Plan, agent: str, tasks: Sequence[Sequence[EpisodeSummary]]) -> Report:
-    """The numbers of one agent in a seating; `tasks` holds the repeats of each task."""
-
-    def seed(what: str) -> int:  # not of the agent or the seating, so that equal results have equal intervals
-        return derive_seed(plan.numbers.seed, "bootstrap", what)
-
-    judged = [[one.outcomes[agent] for one in repeats if agent in one.outcomes] for repeats in tasks]
-    successes = [[outcome.success for outcome in repeats] for repeats in judged]
-    returns = [[outcome.return_ for outcome in repeats] for repeats in judged]
-    per_k = passes([own for own in successes if own], seed("success")) if plan.numbers.repeats > 1 else []
-    return {
-        "success": _plain(estimate(successes, seed("success"), proportion=True)),
-        "return": _plain(estimate(returns, seed("return"))),
-        "pass": [msgspec.to_builtins(one) for one in per_k],
-        "reasons": reasons([one for repeats in tasks for one in repeats], agent),
-        **usage_of(agent, [one for repeats in tasks for one in repeats]),
-    }
+def _config_1(data: dict[str, Any]) -> dict[str, Any]:
+    return {**data, "format": FORMAT}
 
 
-def _grid(plan: Plan) -> Report:
-    """How the matches of a grid form a table: the last named of the seats that vary gives the columns, and its
-    success is what the table shows; the others give the rows."""
-    candidates = plan.asked["seats"]
-    *rows, column = [agent for agent, several in candidates.items() if len(several) > 1] or list(candidates)[:1]
-
-    def row_of(match: Match) -> str:
-        return ", ".join(match.labels[agent] for agent in rows)
-
-    return {
-        "column_agent": column,
-        "row_agents": rows,
-        "columns": list(dict.fromkeys(match.labels[column] for match in plan.matches)),
-        "rows": list(dict.fromkeys(map(row_of, plan.matches))),
-        "places": {match.name: [row_of(match), match.labels[column]] for match in plan.matches},
-    }
-
-
-def _errors(failed: Sequence[EpisodeSummary]) -> list[Report]:
-    """What failed, the same things together, most frequent first."""
-    kinds: dict[tuple[str, str, str | None], list[EpisodeSummary]] = {}
-    for one in failed:
-        if one.error:
-            kinds.setdefault((one.error.origin, one.error.type, one.error.agent), []).append(one)
-    return [
-        {
-            "origin": origin,
-            "type": type_,
-            "agent": agent,
-            "count": len(own),
-            "episode": own[0].id,
-            "message": own[0].error.message if own[0].error else "",
-        }
-        for (origin, type_, agent), own in sorted(kinds.items(), key=lambda item: (-len(item[1]), str(item[0])))
-    ]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _plain(estimated: msgspec.Struct | None) -> Any:
-    return None if estimated is None else msgspec.to_builtins(estimated)
+def _report_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 said owed for pending, floors for trivial_baselines, places for cells."""
+    data = rename_keys(data, {"episodes.owed": "episodes.pending", "floors": "trivial_baselines"})
+    if "grid" in data:
+        data = rename_keys(data, {"grid.places": "grid.cells"})
+    return {**data, "format": FORMAT, "config": _config_1(data["config"])}

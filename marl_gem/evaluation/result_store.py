@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -12,10 +11,14 @@ from typing import Any
 
 import msgspec
 
-from marl_gem.errors import ConfigError, JournalError, RecordError
-from marl_gem.evaluation.journal import Journal, write_whole
-from marl_gem.evaluation.plan import FORMAT, Config, Plan, differences
+from marl_gem.errors import AgentError, ConfigError, JournalError, RecordError
+from marl_gem.evaluation.plan import Plan
+from marl_gem.evaluation.report import RunConfig, read_config
 from marl_gem.evaluation.summary import EpisodeSummary, summarize
+from marl_gem.runs import folder as run_folder
+from marl_gem.runs.configuration import differences
+from marl_gem.runs.journal import Journal
+from marl_gem.specs import PolicySpec
 from marl_gem.types import Episode, EpisodeError, to_json
 
 
@@ -46,20 +49,21 @@ class ResultStore:
         if folder is None:
             return
         for name in sorted({match.folder for match in plan.matches}):
-            self._episodes[name] = Journal(folder / name / "episodes.jsonl")
-            self._errors[name] = Journal(folder / name / "errors.jsonl")
+            self._episodes[name] = Journal(folder / name / run_folder.EPISODES)
+            self._errors[name] = Journal(folder / name / run_folder.ERRORS)
 
     @classmethod
     def open(cls, plan: Plan, folder: Path | None, resume: bool) -> ResultStore:
-        """Begin a run, or go on with the one in the folder. The caller has locked it.
+        """Start a run, or continue the one in the folder, which the caller has locked.
 
         Raises:
-            ConfigError: the folder holds a run and `resume` is false, or a run of another configuration, or no run.
+            ConfigError: the folder holds a run and `resume` is false, or a run with another configuration, or
+                something else.
             JournalError: it cannot be read or written, or a line is damaged.
         """
         if folder is not None:
             stored = stored_config(folder, resume)
-            if stored and (changes := differences(stored, plan.config())):
+            if stored and (changes := _changes(stored, plan.config())):
                 raise ConfigError(
                     f"{folder} was started with another configuration: {'; '.join(changes)}. Resume it without these "
                     "changes, or choose another folder"
@@ -89,7 +93,7 @@ class ResultStore:
         return summaries
 
     def close(self) -> None:
-        """Wait for what a thread is writing still."""
+        """Wait until a thread that is still writing has finished."""
         with self._writing:
             pass
 
@@ -118,7 +122,7 @@ class ResultStore:
             self._count(self._summarize(episode))
 
     def _summarize(self, episode: Episode) -> EpisodeSummary:
-        return summarize(episode, self.plan.ground.competitive)
+        return summarize(episode, self.plan.info.zero_sum)
 
     def _count(self, summary: EpisodeSummary) -> None:
         self.tokens += summary.tokens
@@ -134,55 +138,65 @@ class ResultStore:
             self.successes[agent] += outcome.success
 
 
-def stored_config(folder: Path, resume: bool) -> Config | None:
-    """What the run in a folder was asked for; None if the folder is empty or not there.
+def stored_config(folder: Path, resume: bool) -> RunConfig | None:
+    """The configuration of the run in a folder; None if the folder is empty or not there.
 
     Raises:
-        ConfigError: there is a run and `resume` is false, or what is there is no run.
+        ConfigError: there is a run and `resume` is false, or a part of a run, or something else.
+        JournalError: the folder cannot be read.
     """
-    path = folder / "config.json"
+    if run_folder.is_empty(folder):
+        return None
     try:
-        others = [file.name for file in folder.iterdir() if not file.name.startswith(".")]
-        config = json.loads(path.read_bytes()) if "config.json" in others else None
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise ConfigError(f"{path} is damaged: {error}") from error
-    except OSError as error:
-        raise JournalError(f"cannot read {folder}: {error.strerror}") from error
-    if not others:
-        return None
-    if not isinstance(config, dict) or "kind" not in config:
-        raise ConfigError(f"{folder} holds something that is no evaluation; choose another folder")
-    if config.get("format") != FORMAT:
-        raise ConfigError(f"{folder} has format {config.get('format')!r}, not {FORMAT}; use the marl_gem that wrote it")
-    if config["kind"] == "cell":
+        config = read_config(run_folder.read_config(folder))
+    except (ValueError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{folder} holds something that is no evaluation ({error}); choose another folder") from error
+    if config.kind == "cell":
         raise ConfigError(f"{folder} is a part of the run in {folder.parent}; resume that")
     if not resume:
-        raise ConfigError(f"{folder} holds a run already: go on with it (--resume), or choose another folder")
+        raise ConfigError(f"{folder} holds a run already: continue it with --resume, or choose another folder")
     return config
 
 
+def _changes(stored: RunConfig, wanted: RunConfig) -> list[str]:
+    """Where two configurations differ. More tasks and repeats are no change, nor is another version of marl_gem."""
+    before, after = (msgspec.to_builtins(_canonical(config)) for config in (stored, wanted))
+    return differences(before, after, ignore={"version"}, may_grow={"n", "repeats"})
+
+
+def _canonical(config: RunConfig) -> RunConfig:
+    """The same with the text of each policy as `PolicySpec` writes it, so that spelling is no difference."""
+    return msgspec.structs.replace(
+        config,
+        seats={
+            agent: _policy_text(texts) if isinstance(texts, str) else [_policy_text(text) for text in texts]
+            for agent, texts in config.seats.items()
+        },
+        players={name: _policy_text(text) for name, text in config.players.items()},
+        sampling={_policy_text(text): sampling for text, sampling in config.sampling.items()},
+    )
+
+
+def _policy_text(text: str) -> str:
+    try:
+        return str(PolicySpec.parse(text))
+    except (AgentError, ConfigError):  # the name of a policy that came from Python
+        return text
+
+
 def _write_configs(plan: Plan, folder: Path) -> None:
-    """The run's configuration, and that of each match with a folder of its own; untouched where it says so already."""
+    """Write the run's configuration, and that of each match with a folder for itself."""
     plans = {folder: plan} | {folder / match.folder: plan.alone(match) for match in plan.matches if match.folder}
-    for place, its_plan in plans.items():
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            there = (place / "config.json").read_bytes() if (place / "config.json").exists() else b""
-        except OSError as error:
-            raise JournalError(f"cannot write to {place}: {error.strerror}") from error
-        config = json.dumps(its_plan.config(), indent=2).encode() + b"\n"
-        if there != config:
-            write_whole(place / "config.json", config)
+    for path, its_plan in plans.items():
+        run_folder.write_config(path, msgspec.to_builtins(its_plan.config()))
 
 
 def _line(episode: Episode) -> tuple[Episode, str]:
-    """An episode as a line of a journal. One that holds what no record can is the env's fault, and told as such."""
+    """An episode as a line of a journal. One that holds what no record can hold becomes a failure of its env."""
     try:
         return episode, to_json(episode) + "\n"
     except RecordError as error:
         fault = EpisodeError("env", type(error).__name__, str(error))
-        gone: dict[str, Any] = {"turns": (), "returns": {}, "final_infos": {}, "roles": {}}
-        bare = msgspec.structs.replace(episode, **gone, ending="error", error=fault)
+        empty: dict[str, Any] = {"turns": (), "returns": {}, "final_infos": {}, "roles": {}}
+        bare = msgspec.structs.replace(episode, **empty, ending="error", error=fault)
         return bare, to_json(bare) + "\n"

@@ -1,8 +1,8 @@
-"""Playing a plan, so that it can be killed at any moment and lose nothing.
+"""Playing a plan. A run can be killed at any moment, and loses nothing that is on disk.
 
-Episodes play at their own pace; finished ones gather while a thread writes the batch before them, and an episode
-counts when it is on disk. What failed for infrastructure (a server, a scenario's bug, a tool, an agent's crash) is
-no result: it goes to errors.jsonl, is owed, and is played again when the run is resumed.
+Episodes play at their own pace. Finished ones are collected while a thread writes the batch before them, and an episode
+counts when it is on disk. An episode that fails because of infrastructure (a server, a scenario's bug, a tool, an
+agent's crash) is no result: it goes to errors.jsonl, stays pending, and is played again when the run is resumed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,13 +18,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import MissingPackage
-from marl_gem.evaluation.journal import locked, write_whole
+from marl_gem.evaluation.build import build_report
 from marl_gem.evaluation.markdown import markdown
 from marl_gem.evaluation.pictures import pictures
 from marl_gem.evaluation.plan import (
-    Ground,
     Numbers,
     Plan,
     Player,
@@ -34,38 +31,43 @@ from marl_gem.evaluation.plan import (
     plan_grid,
     plan_tournament,
 )
-from marl_gem.evaluation.report import Report, build
+from marl_gem.evaluation.report import Report, write_json
 from marl_gem.evaluation.result_store import ResultStore, stored_config
 from marl_gem.evaluation.summary import summarize
 from marl_gem.policies import Policy, RandomPolicy
 from marl_gem.rollout import Job, stream
+from marl_gem.runs.files import write_file
+from marl_gem.runs.lock import run_lock
+from marl_gem.specs import ScenarioSpec, WrapperSpec
+from marl_gem.specs.scenario import ScenarioSource
 from marl_gem.types import Episode, EpisodeError, Limits
 
 HOPELESS = 20
-"""When so many episodes have failed one after the other, the rest would, too: no new one begins."""
+"""When so many episodes have failed one after the other, no new one starts: the rest would fail, too."""
 
 GATHER = 0.05
-"""Seconds in which finished episodes gather, so that there are no more than twenty writes in a second."""
+"""Seconds for which finished episodes are collected, so that there are at most twenty writes a second."""
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """What a run may take at most; None sets no limit. When it is reached no new episode begins, and those that
-    are live are played out, so that a run may take a little more.
+    """The limits of a run; None sets no limit. When one is reached no new episode starts, and those that are live are
+    played to their end, so that a run may take a little more."""
 
-    `episodes`, `tokens` and `cost` (US dollars) count all that the run's folder holds, `seconds` this call alone.
-    """
-
+    # Finished episodes, all that the run's folder holds.
     episodes: int | None = None
+    # Tokens that all models read and wrote, in all that the run's folder holds.
     tokens: int | None = None
+    # Wall time of this call.
     seconds: float | None = None
+    # US dollars, of all that the run's folder holds.
     cost: float | None = None
 
 
 class Progress(NamedTuple):
-    """How far a run is: `done` episodes of `total` are on disk, `failed` ones are owed.
+    """How far a run is: `done` episodes of `total` are on disk, and `failed` ones are pending after a failure.
 
-    `success` is each agent's share of successes so far. `cost` is None if any price is unknown. `left` is how many
-    seconds the rest will take at this pace and `cost_left` what it will cost, None if nobody can say.
+    `success` is each agent's share of successes so far. `cost` (US dollars) is None if any price is unknown. `left` is
+    how many seconds the rest will take at this pace and `cost_left` what it will cost, None where it is unknown.
     """
 
     done: int
@@ -81,21 +83,22 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run. `stopped` says why it ended early; `owed` counts the episodes that --resume would play.
+    """What came of a run.
 
-    `episodes` are those played if the run has no folder; else they are in its episodes.jsonl.
+    `stopped` says why it ended early, and is empty if it did not. `pending` counts the episodes that are left to play.
+    `episodes` are those that were played if the run has no folder; else they are in its episodes.jsonl.
     """
 
     plan: Plan
     folder: Path | None
     report: Report
-    owed: int
+    pending: int
     stopped: str
     episodes: tuple[Episode, ...]
 
 
 def evaluate(
-    scenario: str | Callable[[], MultiAgentEnv],
+    scenario: ScenarioSource,
     seats: Seats | Mapping[str, Policy | Player | Sequence[Policy | Player]],
     *,
     n: int | None = None,
@@ -103,6 +106,7 @@ def evaluate(
     seed: int = 0,
     limits: Limits | None = None,
     options: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | WrapperSpec] = (),
     out: Path | str | None = None,
     resume: bool = False,
     concurrency: int = 64,
@@ -111,49 +115,52 @@ def evaluate(
     """Play a scenario and report how it went.
 
     Args:
-        scenario: an id, or what makes an env.
+        scenario: an id, a `ScenarioSpec`, or a function that makes an env.
         seats: one policy for all seats, or one for each agent. If any seat has a list of policies, all
-            combinations play, each in a folder of its own.
-        n: how many tasks; by default all that the scenario counts, else 100.
+            combinations play, each in a folder within the run's.
+        n: how many tasks; by default all that the scenario numbers, else 100.
         repeats: how often each task is played, with other random choices of the agents.
         seed: everything random follows from it.
         limits: of each episode.
         options: what `make` is given, for a scenario named by its id.
+        wrappers: what is put around the env, such as "time_limit=20"; the innermost first.
         out: the run's folder; without one nothing is written.
-        resume: go on with the run in that folder; `n` and `repeats` may be greater than they were.
+        resume: continue the run in that folder; `n` and `repeats` may be greater than they were.
         concurrency: how many episodes are live at once.
-        budget: of the whole run.
+        budget: the limits of the run.
 
     Raises:
-        ConfigError: a number makes no sense, or the folder holds something else or another configuration.
-        AgentError: the seats are not those of the scenario, or one cannot be played at random.
+        ConfigError: a number is out of range, or the folder holds something else or another configuration.
+        AgentError: the seats are not those of the scenario, or one of them cannot be played at random.
         JournalError: the folder cannot be written, or another process works on it.
         RegistryError, MissingPackage: the scenario cannot be made.
     """
-    ground, numbers = Ground.of(scenario, options), Numbers(n, repeats, seed, limits or Limits())
-    if isinstance(seats, Mapping) and any(isinstance(who, Sequence) for who in seats.values()):
-        listed = {agent: who if isinstance(who, Sequence) else [who] for agent, who in seats.items()}
-        plan = plan_grid(ground, listed, numbers)
+    spec, numbers = ScenarioSpec.parse(scenario, options, wrappers), Numbers(n, repeats, seed, limits or Limits())
+    if isinstance(seats, Mapping) and any(isinstance(policies, Sequence) for policies in seats.values()):
+        listed = {agent: found if isinstance(found, Sequence) else [found] for agent, found in seats.items()}
+        plan = plan_grid(spec, listed, numbers)
     else:
-        plan = plan_evaluation(ground, seats, numbers)  # type: ignore[arg-type]  # no list is left
+        plan = plan_evaluation(spec, seats, numbers)  # type: ignore[arg-type]  # no list is left
     return run(plan, out, resume=resume, concurrency=concurrency, budget=budget)
 
 
 def tournament(
-    scenario: str | Callable[[], MultiAgentEnv],
+    scenario: ScenarioSource,
     players: Mapping[str, Policy | Player],
     *,
     n: int | None = None,
     seed: int = 0,
     limits: Limits | None = None,
     options: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | WrapperSpec] = (),
     out: Path | str | None = None,
     resume: bool = False,
     concurrency: int = 64,
     budget: Budget | None = None,
 ) -> Result:
-    """Let players meet in every ordered seating, `n` games each, and rate them. See `evaluate` for the rest."""
-    plan = plan_tournament(Ground.of(scenario, options), players, Numbers(n, 1, seed, limits or Limits()))
+    """Let named players meet in every ordered seating, `n` games each, and rate them. See `evaluate` for the rest."""
+    spec = ScenarioSpec.parse(scenario, options, wrappers)
+    plan = plan_tournament(spec, players, Numbers(n, 1, seed, limits or Limits()))
     return run(plan, out, resume=resume, concurrency=concurrency, budget=budget)
 
 
@@ -167,19 +174,19 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     watch: Callable[[Progress], None] | None = None,
 ) -> Result:
-    """Play what a plan has left, and report on all of it.
+    """Play the pending episodes of a plan, and report on all of it.
 
     Args:
         plan: what is to be played.
         out, resume, concurrency, budget: as for `evaluate`.
-        stop: asked before each episode; once true no new one begins.
-        watch: told how far the run is whenever episodes have come to disk.
+        stop: called before each episode; once it returns true no new one starts.
+        watch: called with the progress whenever episodes have been written to disk.
     """
-    playing = play(plan, out, resume=resume, concurrency=concurrency, budget=budget, stop=stop, watch=watch)
-    return asyncio.run(playing)
+    running = run_async(plan, out, resume=resume, concurrency=concurrency, budget=budget, stop=stop, watch=watch)
+    return asyncio.run(running)
 
 
-async def play(
+async def run_async(
     plan: Plan,
     out: Path | str | None = None,
     *,
@@ -189,26 +196,27 @@ async def play(
     stop: Callable[[], bool] = lambda: False,
     watch: Callable[[Progress], None] | None = None,
 ) -> Result:
-    """`run`, for those who have an event loop running already."""
+    """`run` for callers in an event loop."""
     folder = None if out is None else Path(out)
     stored = None if folder is None else stored_config(folder, resume)
     if stored and plan.numbers.n is None:
-        plan = replace(plan, numbers=msgspec.structs.replace(plan.numbers, n=stored["n"]))
-    await _try_random_play(plan)
-    with locked(folder) if folder else contextlib.nullcontext():
-        book = ResultStore.open(plan, folder, resume)
-        work = _Work(book, budget or Budget(), stop, watch)
+        plan = replace(plan, numbers=msgspec.structs.replace(plan.numbers, n=stored.n))
+    await _check_random_seats(plan)
+    with run_lock(folder) if folder else contextlib.nullcontext():
+        store = ResultStore.open(plan, folder, resume)
+        work = _Work(store, budget or Budget(), stop, watch)
         try:
-            await work.play(concurrency)
+            await work.finish(concurrency)
         finally:
-            book.close()
-        report = build(plan, book.finished, book.failures, book.attempts, work.stopped)
+            store.close()
+        report = build_report(plan, store.finished, store.failures, store.attempts, work.stopped)
         if folder:
             write_report(report, folder)
             for match in plan.matches:
                 if match.folder:
-                    write_report(build(plan.alone(match), book.finished, book.failures), folder / match.folder)
-    return Result(plan, folder, report, report["episodes"]["owed"], work.stopped, tuple(book.kept))
+                    part = build_report(plan.alone(match), store.finished, store.failures)
+                    write_report(part, folder / match.folder)
+    return Result(plan, folder, report, report.episodes.pending, work.stopped, tuple(store.kept))
 
 
 def write_report(report: Report, folder: Path) -> None:
@@ -217,35 +225,36 @@ def write_report(report: Report, folder: Path) -> None:
     Raises:
         JournalError: they cannot be written.
     """
-    write_whole(folder / "report.json", json.dumps(report, indent=2) + "\n")
+    write_json(report, folder / "report.json")
     drawn: dict[str, bytes] = {}
     with contextlib.suppress(MissingPackage):
         drawn = pictures(report)
     for name, content in drawn.items():
-        write_whole(folder / name, content)
-    write_whole(folder / "report.md", markdown(report, tuple(drawn)))
+        write_file(folder / name, content)
+    write_file(folder / "report.md", markdown(report, tuple(drawn)))
 
 
 class _Work:
-    """Playing what is owed: one task takes in what the rollout finishes, another brings it to disk."""
+    """Playing the pending episodes: one task collects what the rollout finishes, another writes it to disk."""
 
     def __init__(
-        self, book: ResultStore, budget: Budget, stop: Callable[[], bool], watch: Callable[[Progress], None] | None
+        self, store: ResultStore, budget: Budget, stop: Callable[[], bool], watch: Callable[[Progress], None] | None
     ) -> None:
         self.stopped = ""
-        self._book, self._budget, self._stop, self._watch = book, budget, stop, watch
+        self._results, self._budget, self._stop, self._watch = store, budget, stop, watch
         self._begun = time.monotonic()
-        self._done_before = len(book.finished)
+        self._done_before = len(store.finished)
         self._started = self._stored = self._failed_in_a_row = self._unrecorded = 0
         self._hopeless: EpisodeError | None = None
-        self._counts_money = budget.cost is not None or book.plan.numbers.limits.cost is not None
-        self._unpriced = self._counts_money and book.cost is None
+        self._counts_money = budget.cost is not None or store.plan.numbers.limits.cost is not None
+        self._unpriced = self._counts_money and store.cost is None
         self._finished: asyncio.Queue[Episode | None] = asyncio.Queue()  # None: nothing more will come
         self._played_out = asyncio.Event()
 
-    async def play(self, concurrency: int) -> None:
-        owed = len(self._book.plan.slots) - self._done_before
-        playing = asyncio.create_task(self._play(min(concurrency, owed) if owed else concurrency))
+    async def finish(self, concurrency: int) -> None:
+        """Play until nothing is pending, or the run is stopped."""
+        pending = len(self._results.plan.slots) - self._done_before
+        playing = asyncio.create_task(self._play_pending(min(concurrency, pending) if pending else concurrency))
         playing.add_done_callback(lambda _: self._played_out.set())
         storing = asyncio.create_task(self._store())
         try:
@@ -258,14 +267,14 @@ class _Work:
         await storing
         await playing
 
-    async def _play(self, concurrency: int) -> None:
+    async def _play_pending(self, concurrency: int) -> None:
         jobs = self._jobs()
         if self._counts_money:
-            await self._play_through(itertools.islice(jobs, 1), 1)  # tells whether prices are known, for little
-        await self._play_through(jobs, concurrency)
+            await self._play_jobs(itertools.islice(jobs, 1), 1)  # shows whether prices are known, at little cost
+        await self._play_jobs(jobs, concurrency)
 
-    async def _play_through(self, jobs: Iterator[Job], concurrency: int) -> None:
-        episodes = stream(self._book.plan.ground.make, jobs, concurrency=concurrency)
+    async def _play_jobs(self, jobs: Iterator[Job], concurrency: int) -> None:
+        episodes = stream(self._results.plan.scenario.make, jobs, concurrency=concurrency)
         async with contextlib.aclosing(episodes):
             async for episode in episodes:
                 self._finished.put_nowait(episode)
@@ -276,7 +285,7 @@ class _Work:
                     self._unpriced = True
 
     async def _store(self) -> None:
-        """Whatever gathers while one batch is on its way to disk is the next."""
+        """Write batch after batch; what finishes while one is being written is the next."""
         ended = False
         while not ended:
             batch = [await self._finished.get()]
@@ -286,9 +295,9 @@ class _Work:
                 batch.append(self._finished.get_nowait())
             ended = None in batch
             episodes = [episode for episode in batch if episode]
-            outcomes = await self._book.store(episodes)
-            self._stored += len(outcomes)
-            for episode, stored in zip(episodes, outcomes, strict=True):
+            summaries = await self._results.store(episodes)
+            self._stored += len(summaries)
+            for episode, stored in zip(episodes, summaries, strict=True):
                 if stored.error and not episode.error:  # it was played, but no journal can hold it
                     self._unrecorded += 1
                     self._hopeless = stored.error if self._unrecorded >= HOPELESS else self._hopeless
@@ -296,26 +305,26 @@ class _Work:
                 self._watch(self._progress())
 
     def _jobs(self) -> Iterator[Job]:
-        for slot in self._book.plan.slots.values():
-            if slot.id in self._book.finished:
+        for slot in self._results.plan.slots.values():
+            if slot.id in self._results.finished:
                 continue
             self.stopped = self._reason_to_stop()
             if self.stopped:
                 return
             self._started += 1
-            yield self._book.plan.job(slot)
+            yield self._results.plan.job(slot)
 
     def _reason_to_stop(self) -> str:
-        book, budget = self._book, self._budget
+        results, budget = self._results, self._budget
         if self._stop():
             return "interrupted"
         if budget.seconds is not None and time.monotonic() - self._begun >= budget.seconds:
             return f"the run's {budget.seconds:g} seconds are over"
-        if budget.episodes is not None and len(book.finished) + self._started - self._stored >= budget.episodes:
+        if budget.episodes is not None and len(results.finished) + self._started - self._stored >= budget.episodes:
             return f"the run's {budget.episodes} episodes are played"
-        if budget.tokens is not None and book.tokens >= budget.tokens:
+        if budget.tokens is not None and results.tokens >= budget.tokens:
             return f"the run's {budget.tokens} tokens are used up"
-        if budget.cost is not None and book.cost is not None and book.cost >= budget.cost:
+        if budget.cost is not None and results.cost is not None and results.cost >= budget.cost:
             return f"the run's ${budget.cost:g} are used up"
         if self._unpriced:
             return "the price of some answers is unknown, so no limit on money can hold; give prices, or no such limit"
@@ -324,24 +333,25 @@ class _Work:
         return ""
 
     def _progress(self) -> Progress:
-        book, seconds = self._book, time.monotonic() - self._begun
-        done, total = len(book.finished), len(book.plan.slots)
+        results, seconds = self._results, time.monotonic() - self._begun
+        done, total = len(results.finished), len(results.plan.slots)
         pace = (done - self._done_before) / seconds if seconds else 0.0
         return Progress(
             done=done,
             total=total,
-            failed=len(book.failures),
-            success={agent: count / book.episodes_of[agent] for agent, count in book.successes.items()},
-            tokens=book.tokens,
-            cost=book.cost,
+            failed=len(results.failures),
+            success={agent: count / results.episodes_of[agent] for agent, count in results.successes.items()},
+            tokens=results.tokens,
+            cost=results.cost,
             seconds=seconds,
             left=(total - done) / pace if pace else None,
-            cost_left=book.cost / done * (total - done) if book.cost is not None and done else None,
+            cost_left=results.cost / done * (total - done) if results.cost is not None and done else None,
         )
 
 
-async def _try_random_play(plan: Plan) -> None:
-    """Who plays at random needs legal actions; better told now than by every episode."""
+async def _check_random_seats(plan: Plan) -> None:
+    """Ask a random policy for one action in each of its seats: without listed actions it fails now, and not in every
+    episode."""
     random_seats = {
         agent
         for match in plan.matches
@@ -351,7 +361,7 @@ async def _try_random_play(plan: Plan) -> None:
     if not random_seats:
         return
     job = plan.job(next(iter(plan.slots.values())))
-    env = plan.ground.make()
+    env = plan.scenario.make()
     try:
         observations, infos = env.reset(job.seed, job.options)
         for agent in random_seats & observations.keys():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from marl_gem.evaluation.estimates import quantile
+from marl_gem.evaluation.report import IllegalActions, Latency, TokenCounts, UsageReport
 from marl_gem.runs.outcomes import Outcome, outcomes
 from marl_gem.types import Ending, Episode, EpisodeError, Response, Turn
 
@@ -93,30 +93,30 @@ def total_cost(costs: Iterable[float | None]) -> float | None:
     return total
 
 
-def usage_of(agent: str, episodes: Iterable[EpisodeSummary]) -> dict[str, Any]:
+def usage_of(agent: str, episodes: Iterable[EpisodeSummary]) -> UsageReport:
     """What an agent used in all its episodes: sums, turns as a mean, and the quantiles of its latency."""
     return combined_usage((summary, agent) for summary in episodes if agent in summary.usage)
 
 
-def combined_usage(seats: Iterable[tuple[EpisodeSummary, str]]) -> dict[str, Any]:
+def combined_usage(seats: Iterable[tuple[EpisodeSummary, str]]) -> UsageReport:
     """What the seats of several episodes used together, each seat given as an episode and an agent."""
     seats = list(seats)
-    uses = [summary.usage[agent] for summary, agent in seats]
+    used = [summary.usage[agent] for summary, agent in seats]
     illegal = [summary.outcomes[agent].illegal for summary, agent in seats if agent in summary.outcomes]
-    waits = sorted(seconds for use in uses for seconds in use.seconds)
-    return {
-        "turns": sum(use.turns for use in uses) / len(uses) if uses else None,
-        "illegal": {"actions": sum(illegal), "episodes": sum(count > 0 for count in illegal)},
-        "tokens": {
-            "prompt": sum(use.prompt_tokens for use in uses),
-            "completion": sum(use.completion_tokens for use in uses),
-        },
-        "cost": total_cost(use.cost for use in uses),
-        "cached": sum(use.cached for use in uses),
-        "cut_prompts": sum(use.cut for use in uses),
-        "retries": sum(use.retries for use in uses),
-        "seconds": {"p50": quantile(waits, 0.5), "p95": quantile(waits, 0.95)} if waits else None,
-    }
+    waits = sorted(seconds for usage in used for seconds in usage.seconds)
+    return UsageReport(
+        turns=sum(usage.turns for usage in used) / len(used) if used else None,
+        illegal=IllegalActions(actions=sum(illegal), episodes=sum(count > 0 for count in illegal)),
+        tokens=TokenCounts(
+            prompt=sum(usage.prompt_tokens for usage in used),
+            completion=sum(usage.completion_tokens for usage in used),
+        ),
+        cost=total_cost(usage.cost for usage in used),
+        cached=sum(usage.cached for usage in used),
+        cut_prompts=sum(usage.cut for usage in used),
+        retries=sum(usage.retries for usage in used),
+        seconds=Latency(quantile(waits, 0.5), quantile(waits, 0.95)) if waits else None,
+    )
 
 
 def _usage(turns: list[Turn]) -> Usage:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from marl_gem.errors import MissingPackage
-from marl_gem.evaluation.estimates import estimate
+from marl_gem.evaluation.estimates import Estimate, estimate
 from marl_gem.evaluation.plan import Plan
+from marl_gem.evaluation.report import PlayerReport, Rating, TournamentReport
 from marl_gem.evaluation.summary import EpisodeSummary, combined_usage
 from marl_gem.runs.outcomes import Outcome, judge
 from marl_gem.seeding import derive_seed
@@ -32,7 +32,7 @@ class Game:
         return {seat: outcome.return_ for seat, outcome in outcomes if seat in self.players}
 
 
-def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> dict[str, Any]:
+def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentReport:
     """Everything about a tournament.
 
     In a game each player meets every other: it wins against those with a lower return (1), draws with those of the
@@ -49,43 +49,48 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> dict[str, A
         for slot in plan.slots.values()
         if slot.id in finished
     ]
-    names = list(plan.asked["players"])
+    policies = plan.config().players
+    names = list(policies)
+    ratings: dict[str, Rating] = {}
     left_out = ""
     try:
         ratings = rate(names, games)
     except MissingPackage as error:
-        ratings, left_out = {}, str(error)
+        left_out = str(error)
 
     points: dict[tuple[str, ...], dict[int, list[float]]] = {}
     for key, task, value in _points(games):
         points.setdefault(key, {}).setdefault(task, []).append(value)
 
-    def share(*key: str) -> Any:
+    def share(*key: str) -> Estimate | None:
         seed = derive_seed(plan.numbers.seed, "bootstrap", *key)
-        estimated = estimate(list(points.get(key, {}).values()), seed, proportion=True)
-        return None if estimated is None else msgspec.to_builtins(estimated)
+        return estimate(list(points.get(key, {}).values()), seed, proportion=True)
 
-    players = [
-        {
-            "name": name,
-            "who": plan.asked["players"][name],
-            "rating": ratings.get(name),
-            "score": share("player", name),
-            "success": share("success", name),
-            **_results(name, games, plan.ground.competitive),
-            **combined_usage(
-                (game.summary, seat) for game in games for seat in game.returns if game.players[seat] == name
-            ),
-        }
-        for name in names
-    ]
-    matrix = {name: {other: share("pair", name, other) for other in names if other != name} for name in names}
-    seats = {seat: share("seat", seat) for seat in plan.ground.agents}
-    players.sort(key=_strength, reverse=True)
-    return {"players": players, "matrix": matrix, "seats": seats, "left_out": left_out}
+    def player(name: str) -> PlayerReport:
+        seats = [(game.summary, seat) for game in games for seat in game.returns if game.players[seat] == name]
+        results = _results(name, games, plan.info.zero_sum)
+        return PlayerReport(
+            name=name,
+            who=policies[name],
+            rating=ratings.get(name),
+            score=share("player", name),
+            success=share("success", name),
+            games=results.total(),
+            won=results["win"],
+            drawn=results["draw"],
+            lost=results["loss"],
+            **msgspec.structs.asdict(combined_usage(seats)),
+        )
+
+    return TournamentReport(
+        players=tuple(sorted(map(player, names), key=_strength, reverse=True)),
+        matrix={name: {other: share("pair", name, other) for other in names if other != name} for name in names},
+        seats={seat: share("seat", seat) for seat in plan.info.agents},
+        left_out=left_out,
+    )
 
 
-def rate(names: Sequence[str], games: Sequence[Game]) -> dict[str, dict[str, float]]:
+def rate(names: Sequence[str], games: Sequence[Game]) -> dict[str, Rating]:
     """Ratings by Plackett-Luce (Weng and Lin, 2011), game after game.
 
     Raises:
@@ -102,7 +107,7 @@ def rate(names: Sequence[str], games: Sequence[Game]) -> dict[str, dict[str, flo
         ranks = [-value for value in game.returns.values()]
         rated = model.rate([[ratings[name]] for name in players], ranks=ranks)
         ratings.update((name, rating) for name, (rating,) in zip(players, rated, strict=True))
-    return {name: {"mu": rating.mu, "sigma": rating.sigma} for name, rating in ratings.items()}
+    return {name: Rating(rating.mu, rating.sigma) for name, rating in ratings.items()}
 
 
 def _points(games: Sequence[Game]) -> Iterator[tuple[tuple[str, ...], int, float]]:
@@ -122,17 +127,16 @@ def _points(games: Sequence[Game]) -> Iterator[tuple[tuple[str, ...], int, float
                         yield key, game.task, score
 
 
-def _results(name: str, games: Sequence[Game], contest: bool) -> dict[str, int]:
-    """How many games a player won, drew and lost. In a task, where nobody wins, the returns alone are compared."""
+def _results(name: str, games: Sequence[Game], contest: bool) -> Counter[str | None]:
+    """How often a game was a "win", "draw" and "loss" for a player. In a task the returns alone are compared."""
     results: Counter[str | None] = Counter()
     for game in games:
         outcomes: Mapping[str, Outcome] = game.summary.outcomes
         if not contest:
             outcomes = judge({seat: outcome.return_ for seat, outcome in outcomes.items()}, {}, contest=True)
         results.update(outcomes[seat].result for seat in game.returns if game.players[seat] == name)
-    return {"games": results.total(), "won": results["win"], "drawn": results["draw"], "lost": results["loss"]}
+    return results
 
 
-def _strength(player: Mapping[str, Any]) -> tuple[float, float]:
-    rating, score = player["rating"], player["score"]
-    return (rating["mu"] if rating else 0.0), (score["mean"] if score else 0.0)
+def _strength(player: PlayerReport) -> tuple[float, float]:
+    return (player.rating.mu if player.rating else 0.0), (player.score.mean if player.score else 0.0)

@@ -25,7 +25,7 @@ def differences(
 
     Args:
         before: the configuration of a run.
-        after: the configuration that somebody wants it to have.
+        after: the configuration that is asked for.
         ignore: dotted names that may differ.
         may_grow: dotted names of integers that may be greater than before.
     """

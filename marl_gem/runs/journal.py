@@ -25,7 +25,7 @@ class Journal:
     Args:
         path: the file; it is made if it is not there.
         shared: several writers may append to the file, also from other processes. A last line without its newline is
-            ended, not dropped, because the file may be somebody else's; a file that was removed is made again. By
+            ended, not dropped, because others may use the file; a file that was removed is made again. By
             default there is one writer, which has locked the run.
 
     Raises:
@@ -82,7 +82,7 @@ class Journal:
         # The file is opened each time, so that one that was removed is noticed.
         with explained(self.path, "write to"), self._opened(flags) as descriptor:
             if not self._shared and _identity(descriptor) != self._file:
-                raise OSError("somebody has put another file in its place")
+                raise OSError("there is another file in its place")
             size = os.fstat(descriptor).st_size
             try:
                 rest = memoryview(lines)

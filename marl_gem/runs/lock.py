@@ -52,7 +52,7 @@ def lock_file(descriptor: int, *, wait: bool) -> None:
     """Lock an open file for this descriptor alone, until it is closed.
 
     Raises:
-        BlockingIOError: somebody else has the lock, and `wait` is false.
+        BlockingIOError: another process or descriptor has the lock, and `wait` is false.
         ImportError: this system has no `fcntl` (Windows).
     """
     import fcntl

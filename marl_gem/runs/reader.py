@@ -62,7 +62,7 @@ class RunReader:
         return tuple(file.stamp for file in self.files)
 
     def file_of(self, entry: Entry) -> EpisodeIndex:
-        """The file that an entry of this run lies in."""
+        """The file that holds an entry of this run."""
         return self.files[-1 if entry.key.startswith("e") else 0]
 
     def find(self, name: str) -> Entry:
@@ -105,6 +105,14 @@ class RunReader:
     def config(self) -> dict[str, Any]:
         """The configuration; empty if there is none that can be read."""
         return self._json(CONFIG)
+
+    @property
+    def scenarios(self) -> list[str]:
+        """The ids of the scenarios in the configuration: of one in `scenario`, or of several in `scenarios`."""
+        config = self.config
+        listed = config.get("scenarios") or [config.get("scenario")]
+        ids = [item.get("id") if isinstance(item, dict) else item for item in listed if isinstance(listed, list)]
+        return [item for item in ids if isinstance(item, str) and item]
 
     @property
     def report(self) -> dict[str, Any]:

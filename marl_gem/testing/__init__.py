@@ -1,27 +1,16 @@
-"""Does a scenario keep the contract's promises? Checks that play it and say what they saw.
+"""Conformance checks: play a scenario, and say which promise of the contract it breaks.
 
     from marl_gem.testing import check_env
 
     def test_my_env():
         check_env(MyEnv).raise_if_failed()
 
-Every check is a function too: `check_purity(MyEnv)` raises `PromiseBroken` or returns. A playthrough is the
-record of one episode as text, kept with the tests: `replay` plays it again and tells what has changed.
+Every check is a function too: `check_purity(MyEnv)` raises `PromiseBroken` or returns. A playthrough is an episode
+written as text and kept with the tests; `replay` plays it again and gives the text as it is now.
 """
 
 from marl_gem.testing.actions import check_hostile_actions, check_wrong_actions
-from marl_gem.testing.answers import (
-    check_dicts,
-    check_infos,
-    check_lasting,
-    check_legal_actions,
-    check_metadata,
-    check_observations,
-    check_records,
-    check_rewards,
-    check_roles,
-)
-from marl_gem.testing.course import (
+from marl_gem.testing.episodes import (
     check_ending,
     check_forking,
     check_isolation,
@@ -32,17 +21,28 @@ from marl_gem.testing.course import (
     check_reset,
     check_seeding,
 )
-from marl_gem.testing.play import THOROUGH, Make, Plan
 from marl_gem.testing.playthrough import playthrough, playthrough_file, replay
-from marl_gem.testing.report import CHECKS, Outcome, Report, check_env, run_checks
+from marl_gem.testing.random_play import THOROUGH, Make, Plan
+from marl_gem.testing.report import CHECKS, CheckReport, CheckResult, check_env, run_checks
+from marl_gem.testing.results import (
+    check_dicts,
+    check_infos,
+    check_lasting,
+    check_legal_actions,
+    check_metadata,
+    check_observations,
+    check_records,
+    check_rewards,
+    check_roles,
+)
 
 __all__ = [
     "CHECKS",
     "THOROUGH",
+    "CheckReport",
+    "CheckResult",
     "Make",
-    "Outcome",
     "Plan",
-    "Report",
     "check_dicts",
     "check_ending",
     "check_env",

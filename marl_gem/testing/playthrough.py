@@ -1,11 +1,11 @@
-"""A playthrough: one episode written down as text, to be read by people and replayed by tests.
+"""A playthrough: one episode written as text, for people to read and for tests to replay.
 
     text = playthrough("game:KuhnPoker-v0", seed=3)
     assert replay(text) == text
 
-It tells the roles, and for the first steps who sees, may do and says what, and what comes of it; later steps take
-a line each, with a digest of all that came of them. Long texts are cut, with a digest of the whole. So whatever an
-agent is shown or given, a change of it changes the text.
+It holds the roles and, of the first steps, each acting agent's observation, legal actions and action, and the
+results. Each later step is one line, with a digest of its results. Long texts are cut, with a digest of the full text.
+So any change of what an agent observes or gets changes the text.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any, TypeAlias
 from marl_gem import registry
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import InvalidAction, RecordError
-from marl_gem.testing.play import Actions, Player, snapshot
+from marl_gem.testing.random_play import Actions, Player, snapshot
 from marl_gem.types import Metadata, Observation, Role
 
-TOLD_IN_FULL = 6
-"""How many steps are told in full."""
+FULL_STEPS = 6
+"""The number of steps that are written in full."""
 
 _LONGEST = 800
 _MOST_LINES = 16
@@ -36,16 +36,17 @@ _SAYS = re.compile(r'(\S.*?) says (".*")$')
 _BRIEF_STEP = re.compile(r"(\d+) (\{.*\}) [0-9a-f]{8}$")
 
 Script: TypeAlias = Callable[[MultiAgentEnv, Observations, Infos], Actions | None]
-"""What is said next; None if nothing more is."""
+"""Gives the next actions; None at the end."""
 
 
 def playthrough(id: str, seed: int = 0, *, steps: int = 40, options: Mapping[str, Any] | None = None) -> str:
-    """Play a scenario at random, by legal actions where they are listed, and write down what happens.
+    """Play a scenario at random, with legal actions if they are listed, and write what happens as text.
 
     Args:
-        id: a scenario's id; `options` are passed to `make`.
-        seed: fixes the episode and what is said in it.
-        steps: how many are played at most.
+        id: a scenario's id.
+        seed: of the episode and of the random actions.
+        steps: at most this many.
+        options: are passed to `make`.
 
     Raises:
         RegistryError: there is no such scenario, or not here.
@@ -57,7 +58,7 @@ def playthrough(id: str, seed: int = 0, *, steps: int = 40, options: Mapping[str
 
 
 def replay(text: str) -> str:
-    """Play again what a playthrough tells; the text as it reads now. It stops where the actions no longer fit.
+    """Play the actions of a playthrough again, and give the text as it is now. It stops where actions no longer fit.
 
     Raises:
         RecordError: the text is no playthrough.
@@ -69,7 +70,7 @@ def replay(text: str) -> str:
 
 
 def playthrough_file(id: str) -> Path:
-    """Where the playthrough of a scenario lies in a folder of them: `game/KuhnPoker-v0.txt`."""
+    """The path of a scenario's playthrough in a folder of them: `game/KuhnPoker-v0.txt`."""
     family, _, name = id.partition(":")
     return Path(family) / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.txt"
 
@@ -78,21 +79,21 @@ def playthrough_file(id: str) -> Path:
 
 
 def _read(text: str) -> tuple[dict[str, Any], list[Actions]]:
-    """The head, and what was said in every step."""
+    """The head, and the actions of every step."""
     lines = text.splitlines()
     try:
         head = dict(line.split(": ", 1) for line in lines[: lines.index("")] if not line.startswith("#"))
-        told = {
+        values = {
             "scenario": head["scenario"],
             "seed": int(head["seed"]),
             "options": json.loads(head.get("options", "{}")),
         }
-        return told, _said(lines)
+        return values, _actions(lines)
     except (ValueError, KeyError, IndexError) as error:
         raise RecordError(f"this is no playthrough: {error!r}. Make one with: marl-gem playthrough ID") from error
 
 
-def _said(lines: list[str]) -> list[Actions]:
+def _actions(lines: list[str]) -> list[Actions]:
     script: list[Any] = []
     for line in lines:
         if _FULL_STEP.match(line):
@@ -115,16 +116,16 @@ def _write(id: str, seed: int, options: Mapping[str, Any], script: Script) -> st
 def _episode(env: MultiAgentEnv, id: str, seed: int, options: Mapping[str, Any], script: Script) -> Iterator[str]:
     yield from _head(env, id, seed, options)
     observations, infos = env.reset(seed=seed)
-    met: set[str] = set()
+    seen: set[str] = set()
     cut = False
     while not env.done:
-        for agent in [agent for agent in env.agents if agent not in met]:
-            met.add(agent)
+        for agent in [agent for agent in env.agents if agent not in seen]:
+            seen.add(agent)
             yield from ("", *_role(agent, env.role(agent)))
         actions = script(env, observations, infos)
         if actions is None:
             break
-        full = env.steps < TOLD_IN_FULL
+        full = env.steps < FULL_STEPS
         if full:
             yield from ("", f"step {env.steps + 1}", *_turns(observations, infos, actions))
         try:
@@ -154,12 +155,12 @@ def _head(env: MultiAgentEnv, id: str, seed: int, options: Mapping[str, Any]) ->
 
 
 def _metadata_text(metadata: Metadata) -> str:
-    told = ["zero-sum" if metadata.zero_sum else ""] if metadata.zero_sum is not False else ["not zero-sum"]
-    told.append(metadata.turn_order or "")
+    parts = ["zero-sum" if metadata.zero_sum else ""] if metadata.zero_sum is not False else ["not zero-sum"]
+    parts.append(metadata.turn_order or "")
     if metadata.reward_range:
-        told.append("rewards from {:g} to {:g}".format(*metadata.reward_range))
-    told.append("agents may join" if metadata.joins else "")
-    return ", ".join(filter(None, told)) or "none declared"
+        parts.append("rewards from {:g} to {:g}".format(*metadata.reward_range))
+    parts.append("agents may join" if metadata.joins else "")
+    return ", ".join(filter(None, parts)) or "none declared"
 
 
 def _role(agent: str, role: Role) -> Iterator[str]:
@@ -183,7 +184,7 @@ def _turns(observations: Observations, infos: Infos, actions: Actions) -> Iterat
 
 
 def _outcome(env: MultiAgentEnv, step: tuple[Any, ...], full: bool) -> Iterator[str]:
-    """Rewards that are not 0, who ended, and what was told; of a step told in brief, no infos but those at an end."""
+    """Rewards other than 0, agents that ended, and infos; of a step that is not written in full only the last infos."""
     _, rewards, terminations, truncations, infos = step
     if any(rewards.values()):
         yield f"rewards: {_signed(rewards)}"
@@ -205,7 +206,7 @@ def _signed(numbers: Mapping[str, float]) -> str:
 
 
 def _block(observation: Observation) -> Iterator[str]:
-    """A text set in, cut if it is long, with a digest of the whole."""
+    """An indented text, cut if it is long, with a digest of the full text."""
     text = observation if isinstance(observation, str) else "\n".join(map(_part, observation))
     lines = text[:_LONGEST].split("\n")[:_MOST_LINES] if text else []
     yield from (f"  | {_escape(line)}".rstrip() for line in lines)
@@ -234,5 +235,5 @@ def _digest(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Characters that an editor would not show, written as Python writes them."""
+    """Write characters that an editor would not show as Python escapes them."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -57,7 +57,7 @@ class Api:
             "runs": [
                 {
                     "name": run.name,
-                    "scenario": str(run.config.get("scenario", "")),
+                    "scenarios": run.scenarios,
                     "size": run.size,
                     "changed": run.changed,
                 }

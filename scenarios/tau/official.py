@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.files import replacing_folder
 from marl_gem.scenarios.tau.checkout import HOW_TO_GET_IT, Checkout, ImportedDomain
 from marl_gem.scenarios.tau.domain import OFFICIAL_USER_PROMPT
 
@@ -72,17 +72,12 @@ def import_checkout(checkout: Path, into: Path | None = None) -> dict[str, dict[
     domains = {name: source.domain(name) for name in DOMAINS}
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise RecordError(f"cannot write to {target.parent}: {error}") from error
-    try:
-        for name, domain in domains.items():
-            _write_domain(scratch / name, domain)
-        _replace(target, scratch)
+        with replacing_folder(target) as draft:
+            for name, domain in domains.items():
+                _write_domain(draft / name, domain)
+            _keep_other_files(target, draft)
     except OSError as error:
         raise RecordError(f"cannot import {checkout} into {target}: {error}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return {name: _counts(domain) for name, domain in domains.items()}
 
 
@@ -108,23 +103,17 @@ def _write(file: Path, value: Any) -> None:
     file.write_text(json.dumps(value, indent=1) + "\n", "utf-8")
 
 
-def _replace(target: Path, scratch: Path) -> None:
-    """Put a new folder in place of an earlier import, if there is one, and keep what others put into that."""
-    scratch.chmod(0o755)
+def _keep_other_files(target: Path, draft: Path) -> None:
+    """Copy into a new import what users put into an earlier one, if there is one.
+
+    Raises:
+        RecordError: the target holds something else than an import.
+    """
     if not target.exists():
-        scratch.rename(target)
         return
     if not target.is_dir() or not all(entry.name in DOMAINS and _is_domain(entry) for entry in target.iterdir()):
         raise RecordError(f"{target} holds something else; name another folder with --into")
-    _copy_what_is_missing(target, scratch)
-    old = Path(f"{scratch}-old")
-    target.rename(old)
-    try:
-        scratch.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    _copy_what_is_missing(target, draft)
 
 
 def _copy_what_is_missing(source: Path, target: Path) -> None:

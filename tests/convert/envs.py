@@ -244,7 +244,7 @@ def sampled(env: MultiAgentEnv, agent: str, dice: random.Random) -> str:
     return dice.choice(env.legal_actions(agent) or [json.dumps([round(dice.random(), 3) for _ in range(5)])])
 
 
-class Echo(gymnasium.Env[Any, Any]):
+class Echo(gymnasium.Env[Any, Any]):  # type: ignore[misc, name-defined]
     """Takes any action of a space, shows any observation of another, and remembers what it was given."""
 
     def __init__(self, action_space: Any, shown: Any = 0, observation_space: Any = None, info: Any = None) -> None:
@@ -272,7 +272,7 @@ def given(space: Any, text: str, **options: Any) -> Any:
     return echo.given[0] if echo.given else None
 
 
-BOX = spaces.Box(np.float32([-1, 0]), np.float32([1, 10]))
+BOX = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 10], np.float32))
 
 
 CAR = spaces.Dict({"steer": spaces.Box(-1, 1, (), np.float32), "gear": spaces.Discrete(5, start=1), "say": FreeText()})

@@ -40,7 +40,7 @@ from tests.convert.envs import BOX, CAR, NATIVE, PAIR, STRANGE_TEXTS, TAXI, Echo
         (spaces.MultiDiscrete([3, 5]), "[3, 0]", None),
         (spaces.MultiDiscrete([3, 5]), "[1.0, 2]", None),
         (spaces.MultiDiscrete([3, 5]), "[true, 2]", None),
-        (spaces.MultiDiscrete([[2, 2], [2, 2]]), "[[0, 1], [1, 0]]", [[0, 1], [1, 0]]),
+        (spaces.MultiDiscrete(np.array([[2, 2], [2, 2]])), "[[0, 1], [1, 0]]", [[0, 1], [1, 0]]),
         (spaces.MultiBinary(3), "[1, 0, true]", [1, 0, 1]),
         (spaces.MultiBinary(3), "[1, 0, 2]", None),
         (BOX, "[-1, 10]", [-1, 10]),
@@ -231,7 +231,7 @@ def test_what_is_no_env_or_no_option_is_refused() -> None:
 
 
 def test_options_and_close_are_passed_on_and_the_env_is_at_hand() -> None:
-    heard = []
+    heard: list[Any] = []
 
     class Listening(Echo):
         def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:

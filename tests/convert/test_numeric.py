@@ -266,7 +266,7 @@ def test_what_was_trained_on_numbers_plays_as_a_policy_in_text() -> None:
         return observation["action_mask"].argmax()
 
     policy = ScriptedPolicy(env.numeric.player("player_0", first_legal), "first legal")
-    seating = {"player_0": policy, "player_1": RandomPolicy()}
+    seating: dict[str, Any] = {"player_0": policy, "player_1": RandomPolicy()}
     episodes = collect(lambda: marl_gem.make("game:TicTacToe-v0"), [Job(seed, seating) for seed in range(5)])
     assert all(episode.error is None for episode in episodes) and masks[0].sum() == 9
     assert all(episode.turns[0].response.text == "[1]" for episode in episodes)

@@ -97,6 +97,9 @@ def test_describe_gives_the_whole_observation() -> None:
 BOARDS = spaces.Box(0, 1, (2, 3, 2), np.int8)
 
 
+PLANES = spaces.Box(0, 1, (2, 4, 3), bool)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("space", "shown", "text"),
     [
@@ -104,7 +107,7 @@ BOARDS = spaces.Box(0, 1, (2, 3, 2), np.int8)
         (BOARDS, np.zeros_like(BOARD), ". . .\n. . ."),
         (BOARDS, np.ones_like(BOARD), "AB AB AB\nAB AB AB"),
         (spaces.MultiBinary((2, 3, 2)), BOARD + (BOARD[..., ::-1] * [1, 0]).astype(np.int8), " .  A  .\n .  . AB"),
-        (spaces.Box(0, 1, (2, 4, 3), bool), np.stack([np.eye(2, 4, dtype=bool)] * 3, -1), "ABC . . .\n. ABC . ."),
+        (PLANES, np.stack([np.eye(2, 4, dtype=bool)] * 3, -1), "ABC . . .\n. ABC . ."),
     ],
 )
 def test_a_board_of_0_and_1_is_one_picture_with_a_letter_for_each_plane(space: Any, shown: Any, text: str) -> None:

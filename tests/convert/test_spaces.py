@@ -33,7 +33,7 @@ def test_a_space_of_text_holds_nothing_else(thing: Any) -> None:
 
 
 def test_content_is_text_or_parts() -> None:
-    parts = [{"type": "text", "text": "Look:"}, {"type": "image", "data": "..."}]
+    parts: Any = [{"type": "text", "text": "Look:"}, {"type": "image", "data": "..."}]
     assert parts in Content() and [] in Content() and parts not in FreeText()
     assert [{"text": "no type"}] not in Content() and [*parts, "text"] not in Content()
     assert Content().from_jsonable(json.loads(json.dumps(Content().to_jsonable([parts, "text"])))) == [parts, "text"]
@@ -53,9 +53,10 @@ def test_samples_of_a_mask_or_of_what_is_legal() -> None:
     space = FreeText(["[1]", "[2]"], seed=3)
     assert {space.sample() for _ in range(50)} == {"[1]", "[2]"}
     assert {space.sample(mask=["x", "y", "z"]) for _ in range(50)} == {"x", "y", "z"}
-    for mask in ([], "xyz", np.array([0, 1])):
+    masks: Any = ([], "xyz", np.array([0, 1]))
+    for mask in masks:
         with pytest.raises(ValueError):
-            space.sample(mask=mask)  # type: ignore[arg-type]
+            space.sample(mask=mask)
     with pytest.raises(ValueError, match="probabilit"):
         space.sample(probability=np.array([0.5, 0.5]))  # type: ignore[arg-type]
 

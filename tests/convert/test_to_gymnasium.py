@@ -53,7 +53,7 @@ def test_the_others_play_until_the_seat_is_to_act_again() -> None:
 
 def test_rewards_before_the_first_turn_and_after_the_end_belong_to_the_seat() -> None:
     others = dict.fromkeys(("ann", "cat"), lambda observation, info: "thank bob")
-    env = to_gymnasium(Village(), seat="bob", others=others)
+    env: Any = to_gymnasium(Village(), seat="bob", others=others)
     env.reset(seed=0)
     assert env.step("hello")[1] == 0.75  # ann thanked it before, cat and ann did since
     _, reward, terminated, truncated, _ = env.step("leave")

@@ -311,7 +311,7 @@ def test_a_parallel_env_gives_five_dicts_of_all_that_were_alive() -> None:
 def test_an_env_that_does_not_say_that_it_takes_turns_is_found_out() -> None:
     class Undeclared(RockPaperScissors):
         metadata = Metadata()
-        selector = SequentialSelector()
+        selector = SequentialSelector()  # type: ignore[assignment]
 
     with pytest.raises(ConversionError, match=r"now \['a_0'\] act.*to_aec"):
         to_parallel(Undeclared()).reset(seed=0)

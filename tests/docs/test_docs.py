@@ -2,75 +2,60 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shlex
-import subprocess
-import sys
+import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-RUN = {"python", "console"}
-PAGES = [
-    path
-    for path in sorted((ROOT / "docs").glob("*.md"))
-    if any(language in RUN for language, _, _ in BLOCK.findall(path.read_text("utf-8")))
-]
+from tests.docs.pages import LIMIT, ROOT, run, run_page, runnable
+from tests.fake_server import serving
+
+PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if runnable(path)]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+LEARNERS = {"numeric_rllib": "ray", "numeric_sb3": "sb3_contrib", "numeric_tianshou": "tianshou"}
+"""Examples of packages that `make test-numeric` installs in an environment of their own."""
+
+MODEL, SERVER = "Qwen/Qwen3-1.7B", "http://127.0.0.1:8000/v1"
+"""Where pages expect a server with this model; one with scripted answers takes its part here."""
 
 
-def run(command: list[str], folder: Path, **variables: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(folder), **variables},
-    )
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving() as url:
+        yield url
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_a_page_is_true(page: Path, tmp_path: Path) -> None:
-    """Each block runs in turn in one folder; one with a path behind its language, or `# name.py` on top, is that file.
-
-    What a line is said to print, in a comment behind it, must be printed.
-    """
-    variables: dict[str, str] = {}
-    for language, path, block in BLOCK.findall(page.read_text("utf-8")):
-        if path:
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_text(block, "utf-8")
-        elif language == "console":
-            for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
-                command, *words = shlex.split(line, comments=True)
-                if command == "export":
-                    variables |= {name: value for name, _, value in (word.partition("=") for word in words)}
-                elif command == "marl-gem":
-                    run([sys.executable, "-m", "marl_gem.cli", *words], tmp_path, **variables)
-        elif language == "python":
-            name = re.match(r"# (\w+\.py)\n", block)
-            file = tmp_path / (name[1] if name else "block.py")
-            file.write_text(block, "utf-8")
-            printed = run([sys.executable, file.name], tmp_path, **variables)
-            for promised in re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE):
-                assert promised in printed.splitlines()
+def test_a_page_is_true(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    text = page.read_text("utf-8")
+    replace = {MODEL: "tiny", SERVER: request.getfixturevalue("url")} if SERVER in text else {}
+    run_page(text, tmp_path, replace)
 
 
 def test_there_are_pages_and_examples() -> None:
-    assert {"index", "tau-domains", "write-a-scenario"} <= {page.stem for page in PAGES}
-    assert {"haggle", "conversation", "pettingzoo_in_text"} <= {example.stem for example in EXAMPLES}
+    assert {"index", "tau-domains", "write-a-scenario", "self-play", "evaluate"} <= {page.stem for page in PAGES}
+    listed = (ROOT / "docs" / "guides.md").read_text("utf-8")
+    assert [page.name for page in PAGES if f"({page.name})" not in listed and page.stem != "index"] == []
+    assert {"haggle", "conversation", "pettingzoo_in_text", *LEARNERS} <= {example.stem for example in EXAMPLES}
+
+
+def test_what_a_page_says_is_printed_must_be_printed(tmp_path: Path) -> None:
+    run_page("```python\nprint(1 + 1)  # 2\n```\n", tmp_path)
+    with pytest.raises(AssertionError, match="'3' is not printed"):
+        run_page("```python\nprint(1 + 1)  # 3\n```\n", tmp_path)
+    with pytest.raises(AssertionError, match="ended with 1"):
+        run_page("```python\nraise ValueError\n```\n", tmp_path)
+    with pytest.raises(AssertionError, match="ended with 2"):
+        run_page("```console\n$ marl-gem play game:Nothing-v0\n```\n", tmp_path)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(example: Path, tmp_path: Path) -> None:
-    assert len(run([sys.executable, str(example)], tmp_path).splitlines()) > 3
+    learner = LEARNERS.get(example.stem)
+    if learner and importlib.util.find_spec(learner) is None:
+        pytest.skip(f"{learner} is not installed here; make test-numeric runs this example")
+    assert len(run([str(example)], tmp_path, limit=600 if learner else LIMIT).splitlines()) > 3
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-"""What the README shows works."""
+"""What the README and llms.txt show works and exists."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from marl_gem.cli import app
 from marl_gem.policies import ScriptedPolicy
 from marl_gem.rollout import Job, collect
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
 
 
 def run_blocks() -> dict[str, Any]:
@@ -23,7 +23,6 @@ def run_blocks() -> dict[str, Any]:
 
 
 def test_the_readmes_code_runs_and_does_what_it_says() -> None:
-    pytest.importorskip("textarena", reason="the README plays TextArena's games")
     names = run_blocks()
     assert names["env"].done
     assert len(names["episodes"]) == 100
@@ -34,8 +33,26 @@ def test_the_readmes_code_runs_and_does_what_it_says() -> None:
 
 
 def test_every_file_and_command_it_names_exists() -> None:
-    root = Path(__file__).parents[2]
-    for path in re.findall(r"`((?:trainers|marl_gem|docs|benchmarks)/[\w./]+)`", README):
-        assert (root / path).exists(), path
+    files = re.findall(r"`((?:trainers|marl_gem|docs|benchmarks)/[\w./]+)`", README)
+    files += [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    assert "docs/write-a-scenario.md" in files
+    for path in files:
+        assert (ROOT / path).exists(), path
     for target in re.findall(r"make (\w+)", README):
-        assert re.search(rf"^{target}:", (root / "Makefile").read_text("utf-8"), re.MULTILINE) or target.isupper()
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE) or target.isupper()
+    known = {command.name or "" for command in app.registered_commands}
+    for command in re.findall(r"^ +marl-gem (\w+)", README, re.MULTILINE):
+        assert command in known, command
+
+
+def test_it_is_short_and_its_contents_lead_somewhere() -> None:
+    assert len(README.splitlines()) <= 150
+    headings = {re.sub(r"\W+", "-", heading.lower()) for heading in re.findall(r"^## (.+)$", README, re.MULTILINE)}
+    contents = set(re.findall(r"\]\(#([\w-]+)\)", README))
+    assert contents == headings
+
+
+def test_llms_txt_leads_to_files_that_exist() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "llms.txt").read_text("utf-8"))
+    assert "docs/guides.md" in links
+    assert [link for link in links if not (ROOT / link).exists()] == []

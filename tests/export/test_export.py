@@ -27,7 +27,7 @@ from marl_gem.rollout import Job, collect
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.reader import RunReader
 from marl_gem.tools.calls import write_call
-from marl_gem.types import Episode, EpisodeError, Response, Role, ToolSpec, Turn, to_json
+from marl_gem.types import Episode, EpisodeError, Observation, Response, Role, ToolSpec, Turn, to_json
 
 needs_datasets = pytest.mark.skipif(
     not importlib.util.find_spec("datasets"), reason="the package datasets is not installed"
@@ -210,7 +210,7 @@ def test_messages_and_tools_give_the_tokens_under_the_model_s_chat_template() ->
     tokenizer = tiny_tokenizer(["Find the ball. Where is it? It is there."] * 3, tools=True)
     tokenizer.chat_template = "{% if tools %}<|system|>{{ tools | tojson }}{% endif %}" + CHAT_TEMPLATE
     llm = TransformersLLM(tiny_model(tokenizer, width=16, layers=1, heads=2), tokenizer)
-    observations = [
+    observations: list[Observation] = [
         "Where is it?",
         [{"type": "tool_result", "name": "look", "text": "nothing"}, {"type": "text", "text": "Well?"}],
     ]

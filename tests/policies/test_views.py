@@ -6,7 +6,7 @@ import asyncio
 import copy
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -171,7 +171,7 @@ def test_older_exchanges_become_a_summary_that_goes_on_from_itself() -> None:
     shown = []
     for turn in range(1, 7):
         history.append(Exchange(f"o{turn}", None))
-        shown.append([content for _, content in said_of(shows(Role(), history))])
+        shown.append([content for _, content in said_of(cast(Any, shows(Role(), history)))])
         history[-1] = Exchange(f"o{turn}", Response(f"a{turn}"))
     short = "What came before, in short:\nsummary"
     assert shown == [

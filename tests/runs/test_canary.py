@@ -71,7 +71,7 @@ class Leaky:
 
     def popleft(self) -> Behaviour:
         if self._rng.random() >= self.failing:
-            return self._say
+            return self._answer
         return self._noting(echo(self._rng.choice(self.codes)))
 
     def _noting(self, behaviour: Behaviour) -> Behaviour:
@@ -81,13 +81,13 @@ class Leaky:
 
         return behave
 
-    async def _say(self, call: Call) -> web.StreamResponse:
+    async def _answer(self, call: Call) -> web.StreamResponse:
         sent = call.headers.get("Authorization", "")
         self.sent.add(sent)
         tool_call = {"id": sent, "type": "function", "function": {"name": sent, "arguments": f'{{"key": "{sent}"}}'}}
-        calls = {"tool_calls": [tool_call]} if self._rng.random() < 0.3 else {}
-        whole = completion(call, f"[check] [call] as {sent} said", reasoning_content=f"I know {sent}.", **calls)
-        return web.json_response({**whole, "model": sent, "id": sent}, headers={"X-Request-Id": sent})
+        calls: dict[str, Any] = {"tool_calls": [tool_call]} if self._rng.random() < 0.3 else {}
+        body = completion(call, f"[check] [call] as {sent} said", reasoning_content=f"I know {sent}.", **calls)
+        return web.json_response({**body, "model": sent, "id": sent}, headers={"X-Request-Id": sent})
 
 
 @contextmanager
@@ -137,9 +137,9 @@ def traces_in(folder: Path) -> dict[str, list[str]]:
     return {name: forms for name, forms in found.items() if forms}
 
 
-def told_by(error: BaseException) -> str:
-    """All that a traceback of an error can show: what led to it, and the variables on its way."""
-    shown = []
+def traceback_texts(error: BaseException) -> str:
+    """All text that a traceback of an error can show: its causes, and the variables in its frames."""
+    shown = list[str]()
     seen = set[int]()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
@@ -160,7 +160,7 @@ def test_the_canary_would_be_seen(tmp_path: Path) -> None:
         held = CANARY
         raise ValueError
     except ValueError as error:
-        assert traces(told_by(error)) and held
+        assert traces(traceback_texts(error)) and held
 
 
 # From the library
@@ -201,7 +201,7 @@ def test_errors_with_all_that_led_to_them(who: str) -> None:
             failures.append(caught.value)
     assert len({type(failure) for failure in failures}) > 1
     for failure in failures:
-        assert traces(told_by(failure)) == []
+        assert traces(traceback_texts(failure)) == []
 
 
 def test_a_server_that_is_asked_for_its_models() -> None:
@@ -216,7 +216,7 @@ def test_a_server_that_is_asked_for_its_models() -> None:
             with pytest.raises(LLMError) as caught:
                 await asyncio.to_thread(policy, f"@{server.url},api_key_env=CANARY_KEY", KUHN)
             assert "Is the API key in the environment variable CANARY_KEY the right one" in str(caught.value)
-            assert "Authorization" in str(caught.value) and traces(told_by(caught.value)) == []
+            assert "Authorization" in str(caught.value) and traces(traceback_texts(caught.value)) == []
 
     asyncio.run(ask())
 
@@ -244,10 +244,10 @@ def test_a_key_that_is_written_where_none_belongs(who: str) -> None:
 
 def marl_gem_command(*arguments: str, folder: Path, expect: tuple[int, ...] = (0,)) -> None:
     """Run a command in a folder, with all that Python can be made to tell, and put its streams there."""
-    told: Mapping[str, Any] = {"PYTHONDEVMODE": "1", "PYTHONASYNCIODEBUG": "1", "COLUMNS": "200"}
+    settings: Mapping[str, Any] = {"PYTHONDEVMODE": "1", "PYTHONASYNCIODEBUG": "1", "COLUMNS": "200"}
     command = [sys.executable, "-m", "marl_gem.cli", *arguments]
     done = subprocess.run(
-        command, cwd=folder, env={**os.environ, **told}, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env={**os.environ, **settings}, capture_output=True, text=True, timeout=120, check=False
     )
     count = len(list(folder.glob("*.streams")))
     (folder / f"{count}.streams").write_text(f"{arguments}\n{done.stdout}\n{done.stderr}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from marl_gem.errors import RecordError
 from marl_gem.runs.index import EpisodeIndex
+from marl_gem.runs.reader import RunReader
 from marl_gem.types import Response, Turn, to_json
 from marl_gem.viewer.overview import overview
 from marl_gem.viewer.text import show_transcript
@@ -185,3 +187,20 @@ def test_the_scenarios_own_success_counts(tmp_path: Path) -> None:
     lost = episode(0, returns={"a": 5.0, "b": -5.0}, final_infos={"a": {"success": False}, "b": {"success": True}})
     (entry,) = opened(write_run(tmp_path, [lost])).entries()
     assert entry.summary and [outcome.label for outcome in entry.summary.outcomes.values()] == ["loss", "win"]
+
+
+@pytest.mark.parametrize(
+    ("config", "scenarios"),
+    [
+        ({"scenario": "a:A-v0"}, ["a:A-v0"]),
+        ({"scenario": {"id": "a:A-v0"}}, ["a:A-v0"]),
+        ({"scenarios": [{"id": "a:A-v0", "weight": 2.0}, {"id": "b:B-v0"}]}, ["a:A-v0", "b:B-v0"]),
+        ({"scenario": 7}, []),
+        ({"scenarios": {"id": "a"}}, []),
+        ({}, []),
+    ],
+)
+def test_the_scenarios_of_a_configuration(tmp_path: Path, config: dict[str, Any], scenarios: list[str]) -> None:
+    write_run(tmp_path, [episode()])
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert RunReader(tmp_path).scenarios == scenarios

@@ -132,7 +132,7 @@ def test_what_it_tells(register: Any) -> None:
     assert text.startswith(
         "# What happened, and must happen again. Made by:\n#   marl-gem playthrough test:Duel-v0 --seed 4\n"
         "scenario: test:Duel-v0\nseed: 4\nagents: left, right\n"
-        "facts: zero-sum, parallel, rewards from -1 to 1, agents may join\n"
+        "metadata: zero-sum, parallel, rewards from -1 to 1, agents may join\n"
         '\nrole of left\n  | You are left.\n  tool look: {"type": "object"}\n  | Looks.\n'
     )
     assert re.search(r"\n\nrole of guest\n  \| You are guest\.\n(.*\n){2}\nstep 2\n", text)
@@ -173,7 +173,7 @@ def test_texts_that_look_like_playthroughs_do_no_harm(register: Any) -> None:
     ("change", "line"),
     [
         ({"greeting": "Say any number."}, "  | Say any number."),
-        ({"facts": Metadata(joins=True)}, "facts: agents may join"),
+        ({"metadata": Metadata(joins=True)}, "metadata: agents may join"),
         ({"role": lambda self, agent: Role()}, "role of left"),
         ({"legal_actions": lambda self, agent: None}, None),
         ({"observe": lambda self, agent: Duel.observe(self, agent) + "!"}, None),  # beyond where it is cut

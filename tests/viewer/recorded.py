@@ -144,18 +144,18 @@ def answer(server: Server, question: str) -> Any:
 
 
 class Page:
-    """A tab that notes what goes wrong in it, and where it asks for anything."""
+    """A tab that records errors and requests."""
 
     def __init__(self, browser: Any, server: Server, **options: Any) -> None:
         self.server = server
         self.tab = browser.new_page(**({"viewport": {"width": 1280, "height": 800}} | options))
         self.tab.set_default_timeout(10_000)
-        self.wrong: list[str] = []
-        self.asked: list[str] = []
-        self.tab.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.tab.on("console", lambda message: message.type == "error" and self.wrong.append(message.text))
-        self.tab.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
-        self.tab.on("request", lambda request: self.asked.append(request.url))
+        self.errors: list[str] = []
+        self.requested: list[str] = []
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.on("console", lambda message: self.errors.extend([message.text] * (message.type == "error")))
+        self.tab.on("dialog", lambda dialog: self.errors.append(f"dialog: {dialog.message}"))
+        self.tab.on("request", lambda request: self.requested.append(request.url))
 
     def go(self, address: str = "") -> Any:
         self.tab.goto(f"{self.server.url}{address}")
@@ -167,7 +167,7 @@ class Page:
             self.tab.keyboard.press(name)
 
     def close(self) -> None:
-        """Nothing may have gone wrong, and nothing was asked of anybody else."""
+        """Check that there were no errors, and no requests to other servers."""
         self.tab.close()
-        assert self.wrong == []
-        assert all(url.startswith((self.server.url, "data:")) for url in self.asked), self.asked
+        assert self.errors == []
+        assert all(url.startswith((self.server.url, "data:")) for url in self.requested), self.requested

@@ -238,7 +238,7 @@ def test_a_hostile_run_is_shown_as_text(tmp_path: Path, show: Callable[..., Page
         )
         assert tab.is_visible("main") and tab.evaluate("document.scripts.length") == 1
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than its window"
-    page.wrong[:] = [line for line in page.wrong if "404" not in line]  # of the run that there is not
+    page.errors[:] = [line for line in page.errors if "404" not in line]  # of the run that there is not
 
 
 def test_broken_lines_and_new_episodes(tmp_path: Path, show: Callable[..., Page]) -> None:

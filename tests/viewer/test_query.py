@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_filters_ask_about_the_selected_agents(tmp_path: Path) -> None:
     dear = Response("!", cost=9.0, seconds=1.0)
     illegal = won | {"turns": (Turn("b", "?", dear, info={"illegal": "no"}),)}
     run = opened(write_run(tmp_path, [episode(0, **record) for record in (won, drew, cut, illegal)], [failed(9)]))
-    for query, found in [
+    queries: list[tuple[dict[str, Any], list[str]]] = [
         ({"filters": {"win"}}, ["1", "3", "4"]),
         ({"filters": {"loss"}, "seat": "a"}, []),
         ({"filters": {"loss"}, "seat": "b"}, ["1", "3", "4"]),
@@ -70,8 +71,9 @@ def test_filters_ask_about_the_selected_agents(tmp_path: Path) -> None:
         ({"sort": "turns", "reverse": True}, ["4", "e1", "1", "2", "3"]),
         ({"sort": "return", "seat": "b"}, ["2", "1", "3", "4"]),
         ({"reverse": True}, ["e1", "4", "3", "2", "1"]),
-    ]:
-        filters = frozenset(query.pop("filters", ()))  # type: ignore[call-overload]
+    ]
+    for query, found in queries:
+        filters = frozenset(query.pop("filters", ()))
         assert keys(run, filters=filters, **query) == found, query
     with pytest.raises(RecordError, match="no filter 'wun'; choose from success"):
         keys(run, filters=frozenset({"wun"}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from marl_gem.runs.parts import response_parts
 from marl_gem.tools.calls import write_call
@@ -66,7 +67,7 @@ def test_roles_are_in_the_views_of_their_agent_and_of_all_agents() -> None:
 
 
 def test_unknown_content_parts_are_shown_as_json() -> None:
-    odd = [{"type": "sound", "url": 3}, {"type": "text"}, {"type": "image", "url": None}, {}]
+    odd: list[dict[str, Any]] = [{"type": "sound", "url": 3}, {"type": "text"}, {"type": "image", "url": None}, {}]
     shown = transcript(episode(0, turns=(Turn("a", odd, Response("?")),), final_infos={"a": {"final_observation": 7}}))
     parts = shown.turns[0].observation
     assert [part.kind for part in parts] == ["other"] * 4 and '"url": 3' in parts[0].text

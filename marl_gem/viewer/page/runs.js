@@ -51,7 +51,7 @@ function row(run) {
     "tr",
     {},
     h("td", {}, h("a", { class: "name", href: link("run", { run: run.name }) }, run.name)),
-    h("td", {}, run.scenario),
+    h("td", {}, run.scenarios.join(", ")),
     h("td", { class: "seats" }, h("span", { class: "muted" }, "\u2026")),
     h("td", { class: "number" }, h("span", { class: "muted" }, bytes(run.size))),
     h("td", { class: "number" }),

@@ -1,4 +1,4 @@
-"""Checks of what an env tells: the five dicts, observations, roles, rewards, records, legal actions, metadata."""
+"""Checks of what `reset` and `step` return: the five dicts, observations, roles, rewards, records, legal actions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import PromiseBroken, RecordError, UnknownScenario
 from marl_gem.policies import Agent, Info
 from marl_gem.rollout import Job, play_episode
-from marl_gem.testing.play import (
+from marl_gem.testing.random_play import (
     THOROUGH,
     Make,
     Moment,
     Plan,
     PlayFailed,
     as_data,
-    choose,
-    episodes,
-    play,
+    moments,
+    play_randomly,
+    random_action,
+    reproduce,
     short,
-    where,
 )
 from marl_gem.types import Episode, InfoKeys, Metadata, Observation, Response, Role, ToolSpec, Turn, from_json, to_json
 
@@ -37,19 +37,19 @@ from marl_gem.types import Episode, InfoKeys, Metadata, Observation, Response, R
 
 
 def check_dicts(make: Make, plan: Plan = THOROUGH) -> None:
-    """Observations are of those who act next, the other four dicts of those alive before."""
+    """Observations hold the agents that act next, the other four dicts those that were alive before."""
     left: set[str] = set()
-    for env, now in episodes(make, plan):
+    for env, now in moments(make, plan):
         left = left if now.step else set()
         _check_acting(env, now)
         four = {"rewards": now.rewards, "terminations": now.terminations, "truncations": now.truncations}
-        for name, told in {"infos": now.infos, **(four if now.step else {})}.items():
-            if not isinstance(told, dict) or set(told) != set(now.alive):
-                raise now.broken(f"{name} should tell of {list(now.alive)}, but is {short(told)}")
+        for name, results in {"infos": now.infos, **(four if now.step else {})}.items():
+            if not isinstance(results, dict) or set(results) != set(now.alive):
+                raise now.broken(f"{name} must hold {list(now.alive)}, but is {short(results)}")
         for agent in now.alive:
             _check_end(env, now, agent)
         if left & set(env.agents):
-            raise now.broken(f"{sorted(left & set(env.agents))} came back after their part had ended")
+            raise now.broken(f"{sorted(left & set(env.agents))} came back after they had terminated or been truncated")
         left |= set(now.alive) - set(env.agents)
         if env.steps != now.step:
             raise now.broken(f"env.steps is {env.steps} after {now.step} steps")
@@ -65,7 +65,7 @@ def _check_acting(env: MultiAgentEnv, now: Moment) -> None:
 
 
 def _check_end(env: MultiAgentEnv, now: Moment, agent: str) -> None:
-    """What is told of an agent's end fits together."""
+    """Flags, infos and env.agents agree on whether an agent has ended."""
     info = now.infos[agent]
     if not isinstance(info, dict):
         raise now.broken(f"the info of {agent!r} must be a dict, not {short(info)}")
@@ -82,7 +82,7 @@ def _check_end(env: MultiAgentEnv, now: Moment, agent: str) -> None:
 def check_infos(make: Make, plan: Plan = THOROUGH) -> None:
     """What the scenario writes into infos has the types that `marl_gem.types.InfoKeys` declares."""
     written_by_the_env = ("legal_actions", "final_observation")  # other checks look at these
-    for _, now in episodes(make, plan):
+    for _, now in moments(make, plan):
         for agent, info in now.infos.items():
             try:
                 msgspec.convert({key: info[key] for key in info if key not in written_by_the_env}, InfoKeys)
@@ -92,16 +92,16 @@ def check_infos(make: Make, plan: Plan = THOROUGH) -> None:
                 ) from error
 
 
-# What is shown
+# Observations and roles
 
 
 def check_observations(make: Make, plan: Plan = THOROUGH) -> None:
-    """An observation is text or a list of content parts."""
-    for _, now in episodes(make, plan):
+    """Observations are text or lists of content parts."""
+    for _, now in moments(make, plan):
         last = {agent: info["final_observation"] for agent, info in now.infos.items() if "final_observation" in info}
         for agent, observation in [*now.observations.items(), *last.items()]:
             if wrong := _no_observation(observation):
-                raise now.broken(f"what {agent!r} is shown is {wrong}")
+                raise now.broken(f"the observation of {agent!r} is {wrong}")
 
 
 def _no_observation(observation: Observation) -> str:
@@ -119,27 +119,27 @@ def _no_observation(observation: Observation) -> str:
 
 
 def check_lasting(make: Make, plan: Plan = THOROUGH) -> None:
-    """What was told stays as it was told, whatever happens later."""
+    """What `reset` and `step` returned does not change later."""
     for seed in plan.seeds:
         with closing(make()) as env:
-            told = [(now, as_data(_told(now))) for now in play(env, seed, plan.steps)]
-        for now, then in told:
-            for name, part in _told(now).items():
+            returned = [(now, as_data(_returned(now))) for now in play_randomly(env, seed, plan.steps)]
+        for now, then in returned:
+            for name, part in _returned(now).items():
                 if as_data(part) != then[name]:
                     raise now.broken(
-                        f"{name} told here were {short(then[name])}, and have become {short(part)} since; "
-                        "tell a copy of what will change"
+                        f"{name} returned here were {short(then[name])}, and have changed to {short(part)} since; "
+                        "return a copy of what will change"
                     )
 
 
-def _told(now: Moment) -> dict[str, Any]:
+def _returned(now: Moment) -> dict[str, Any]:
     return {"observations": now.observations, "infos": now.infos, "rewards": now.rewards}
 
 
 def check_roles(make: Make, plan: Plan = THOROUGH) -> None:
-    """A role is a Role, names each tool once, and stays the same all episode."""
+    """A role is a Role, names each tool once, and stays the same throughout the episode."""
     roles: dict[str, Role] = {}
-    for env, now in episodes(make, plan):
+    for env, now in moments(make, plan):
         roles = roles if now.step else {}
         for agent in env.agents:
             role = env.role(agent)
@@ -162,13 +162,13 @@ def _no_role(role: Role) -> str:
     return f"one with the parameters {short(wrong[0])}; they are a JSON schema of type 'object'" if wrong else ""
 
 
-# What is counted
+# Rewards and metadata
 
 
 def check_rewards(make: Make, plan: Plan = THOROUGH) -> None:
     """Rewards are finite floats, and returns are their sums."""
     before: dict[str, float] = {}
-    for env, now in episodes(make, plan):
+    for env, now in moments(make, plan):
         if not now.step and any(env.returns.values()):
             raise now.broken(f"returns are {env.returns} before anybody has acted")
         for agent, reward in now.rewards.items():
@@ -182,9 +182,9 @@ def check_rewards(make: Make, plan: Plan = THOROUGH) -> None:
 
 
 def check_metadata(make: Make, plan: Plan = THOROUGH) -> None:
-    """What Metadata and the registration declare is so."""
+    """What Metadata and the registration declare is true."""
     before: dict[str, float] = {}
-    for env, now in episodes(make, plan):
+    for env, now in moments(make, plan):
         if not now.step:
             _check_registration(env, now)
             before = dict(env.returns)
@@ -215,19 +215,21 @@ def _check_metadata_of(env: MultiAgentEnv, now: Moment, metadata: Metadata) -> N
     if strangers and not metadata.joins:
         raise now.broken(f"{strangers} joined, but its metadata does not say joins=True")
     if metadata.turn_order == "sequential" and len(env.acting) > 1:
-        raise now.broken(f"its metadata says that one acts at a time, but acting are {env.acting}")
+        raise now.broken(f"its metadata says that one agent acts at a time, but acting are {env.acting}")
     if metadata.turn_order == "parallel" and set(env.acting) != set(env.agents):
-        raise now.broken(f"its metadata says that all act together, but acting are {env.acting} of {env.agents}")
+        raise now.broken(
+            f"its metadata says that all agents act at the same time, but acting are {env.acting} of {env.agents}"
+        )
     if metadata.zero_sum and env.done and abs(sum(env.returns.values())) > 1e-6:
         raise now.broken(f"its metadata says that returns sum to zero, but they are {env.returns}")
 
 
-# What is written down
+# Records
 
 
 def check_records(make: Make, plan: Plan = THOROUGH) -> None:
     """Roles, turns and episodes go to JSON and come back equal."""
-    for env, now in episodes(make, plan):
+    for env, now in moments(make, plan):
         turns = [Turn(agent, "", Response(""), info=info) for agent, info in now.infos.items()]
         roles = [role for role in map(env.role, env.agents) if isinstance(role, Role)]
         for record in [*turns, *roles]:
@@ -239,13 +241,15 @@ def check_records(make: Make, plan: Plan = THOROUGH) -> None:
             episode = _rollout(env, seed)
         history = [{turn.agent: turn.response.text} for turn in episode.turns]
         if episode.error:
-            raise PlayFailed(f"a rollout failed: {episode.error.type}: {episode.error.message}\n{where(seed, history)}")
+            raise PlayFailed(
+                f"a rollout failed: {episode.error.type}: {episode.error.message}\n{reproduce(seed, history)}"
+            )
         if wrong := _not_plain(episode):
-            raise PromiseBroken(f"{wrong}\n{where(seed, history)}")
+            raise PromiseBroken(f"{wrong}\n{reproduce(seed, history)}")
 
 
 def _not_plain(record: msgspec.Struct) -> str:
-    """Why a record cannot be written and read; empty if it can."""
+    """Why a record cannot be written and read back; empty if it can."""
     try:
         back = from_json(to_json(record), type(record))
     except RecordError as error:
@@ -262,14 +266,14 @@ class _RandomPolicy:
 
 class _RandomAgent:
     def __init__(self, role: Role, seed: int) -> None:
-        self._role, self._dice = role, random.Random(seed)
+        self._role, self._rng = role, random.Random(seed)
 
     async def act(self, observation: Observation, info: Info) -> Response:
-        return Response(choose(self._dice, self._role, observation, info))
+        return Response(random_action(self._rng, self._role, observation, info))
 
 
 def _rollout(env: MultiAgentEnv, seed: int) -> Episode:
-    """One episode by `marl_gem.rollout`, in a thread of its own: an event loop may be running in this one."""
+    """Play an episode with `marl_gem.rollout`, in another thread: an event loop may be running in this one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, play_episode(env, Job(seed, _RandomPolicy()))).result()
 
@@ -278,14 +282,16 @@ def _rollout(env: MultiAgentEnv, seed: int) -> Episode:
 
 
 def check_legal_actions(make: Make, plan: Plan = THOROUGH) -> str | None:
-    """Legal actions are texts, each listed once, and never called illegal."""
+    """Legal actions are texts, each listed once, and none is reported as illegal."""
     any_listed = False
     listed: dict[str, list[str]] = {}
-    for env, now in episodes(make, plan, noise=0):
+    for env, now in moments(make, plan, noise=0):
         for agent in now.actions.keys() & listed.keys():
             if complaint := now.infos[agent].get("illegal"):
-                said = now.actions[agent]
-                raise now.broken(f"{agent!r} played {short(said)}, which is listed as legal, and was told: {complaint}")
+                text = now.actions[agent]
+                raise now.broken(
+                    f"{agent!r} played {short(text)}, which is listed as legal, and its info says: {complaint}"
+                )
         listed = {}
         for agent in env.acting:
             legal = env.legal_actions(agent)

@@ -16,9 +16,11 @@ from marl_gem.errors import ScenarioFault
 from marl_gem.evaluation import Budget, Player, evaluate, tournament
 from marl_gem.evaluation.markdown import markdown, summary
 from marl_gem.evaluation.pictures import pictures
+from marl_gem.evaluation.report import TaskReport, TriesReport, read_report
 from marl_gem.policies import Info, Policy, ScriptedPolicy
 from marl_gem.registry import make, make_policy
 from marl_gem.types import Limits, Metadata, Observation
+from tests.evaluation.helpers import timeless
 
 MINI = "tau:retail-mini-v0"
 
@@ -97,13 +99,7 @@ def repeats_of(*tries: Sequence[str], scenario: Any = Errand, **asked: Any) -> A
 
 
 def clerk(report: Any, match: int = 0) -> Any:
-    return report["matches"][match]["agents"]["clerk"]
-
-
-def timeless(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: timeless(part) for name, part in value.items() if name != "seconds"}
-    return [timeless(part) for part in value] if isinstance(value, list) else value
+    return report.matches[match].agents["clerk"]
 
 
 def script(name: str, options: Mapping[str, Any] | None = None) -> Player:
@@ -115,14 +111,14 @@ class TestByTask:
         report = repeats_of(
             ["done", "done", "done"], ["data", "done", "data"], ["mute", "data", "done"], ["outputs", "data", "data"]
         )
-        (match,) = report["matches"]
-        assert match["by_task"] == [
-            {"task": 0, "agents": {"clerk": {"tries": 3, "solved": 3, "reasons": {}}}},
-            {"task": 1, "agents": {"clerk": {"tries": 3, "solved": 1, "reasons": {"data": 2}}}},
-            {"task": 2, "agents": {"clerk": {"tries": 3, "solved": 1, "reasons": {"data": 1}}}},
-            {"task": 3, "agents": {"clerk": {"tries": 3, "solved": 0, "reasons": {"data": 2, "outputs": 1}}}},
-        ]
-        assert list(match["by_task"][3]["agents"]["clerk"]["reasons"]) == ["data", "outputs"]  # most frequent first
+        (match,) = report.matches
+        assert match.by_task == (
+            TaskReport(0, {"clerk": TriesReport(3, 3, {})}),
+            TaskReport(1, {"clerk": TriesReport(3, 1, {"data": 2})}),
+            TaskReport(2, {"clerk": TriesReport(3, 1, {"data": 1})}),
+            TaskReport(3, {"clerk": TriesReport(3, 0, {"data": 2, "outputs": 1})}),
+        )
+        assert list(match.by_task[3].agents["clerk"].reasons) == ["data", "outputs"]  # most frequent first
         told = summary(report)
         assert "**By task** for clerk: of 4 tasks 1 always solved, 2 sometimes, 1 never." in told
         assert "- sometimes: 1 (1 of 3), 2 (1 of 3)\n- never: 3" in told
@@ -165,13 +161,13 @@ class TestByTask:
 
     def test_needs_a_scenario_that_counts_its_tasks(self) -> None:
         report = repeats_of(["data", "done"], ["data", "data"], scenario=Unnumbered)
-        assert report["matches"][0]["by_task"] == []
+        assert report.matches[0].by_task == ()
         assert "By task" not in markdown(report) and "success 25.0%, data 75.0%" in summary(report)
 
     def test_agents_that_fared_alike_are_told_at_once_and_have_the_same_intervals(self) -> None:
         report = evaluate(MINI, {"user": script("oracle"), "assistant": script("noop")}, n=12, repeats=2).report
-        agents = report["matches"][0]["agents"]
-        assert agents["user"]["success"] == agents["assistant"]["success"] and agents["user"]["success"]["low"] < 0.5
+        agents = report.matches[0].agents
+        assert agents["user"].success == agents["assistant"].success and agents["user"].success.low < 0.5
         told = summary(report)
         assert told.count("**By task** for user, assistant:") == told.count("**How it ended** for user, assistant") == 1
         assert told.count("pass@k (at least one does)") == 1
@@ -191,13 +187,13 @@ class TestReasons:
     def test_are_the_scenarios_words_counted(self) -> None:
         words = [["done"] * 6, ["done", "data", "data", "data", "outputs", "cut off"]]
         report = repeats_of(*words)
-        assert clerk(report)["reasons"] == {"data": 3, "cut off": 1, "outputs": 1}
+        assert clerk(report).reasons == {"data": 3, "cut off": 1, "outputs": 1}
         told = "**How it ended** for clerk: success 58.3%, data 25.0%, cut off 8.3%, outputs 8.3%."
         assert told in summary(report) and told in markdown(report)
 
     def test_limits_and_illegal_endings_without_a_word_have_their_own_names(self) -> None:
         report = repeats_of(["done", "again"], ["?", "data"], ["mute", "mute"], limits=Limits(turns=3))
-        assert clerk(report)["reasons"] == {"cut by turns": 1, "data": 1, "illegal action": 1}
+        assert clerk(report).reasons == {"cut by turns": 1, "data": 1, "illegal action": 1}
         told = "success 16.7%, cut by turns 16.7%, data 16.7%, illegal action 16.7%, other 33.3%."
         assert told in summary(report)
 
@@ -205,7 +201,7 @@ class TestReasons:
         class Short(Errand):
             max_steps = 2
 
-        assert clerk(repeats_of(["again"], ["done"], scenario=Short))["reasons"] == {"truncated": 1}
+        assert clerk(repeats_of(["again"], ["done"], scenario=Short)).reasons == {"truncated": 1}
 
     def test_a_success_has_none_whatever_the_info_says(self) -> None:
         class Proud(Errand):
@@ -213,7 +209,7 @@ class TestReasons:
                 super()._process_actions(actions)
                 self.infos["clerk"]["failure"] = "pride"
 
-        assert clerk(repeats_of(["done"], ["data"], scenario=Proud))["reasons"] == {"pride": 1}
+        assert clerk(repeats_of(["done"], ["data"], scenario=Proud)).reasons == {"pride": 1}
 
     @pytest.mark.parametrize("word", [None, 3, ["data"], True])
     def test_what_is_no_text_is_no_word(self, word: Any) -> None:
@@ -222,7 +218,7 @@ class TestReasons:
                 super()._process_actions(actions)
                 self.infos["clerk"]["failure"] = word
 
-        assert clerk(repeats_of(["data"], scenario=Odd))["reasons"] == {}
+        assert clerk(repeats_of(["data"], scenario=Odd)).reasons == {}
 
     def test_scenarios_without_them_lose_nothing(self) -> None:
         told = summary(repeats_of(["mute", "done"], ["mute", "mute"]))
@@ -230,7 +226,7 @@ class TestReasons:
 
     def test_hostile_words_keep_the_tables(self) -> None:
         report = repeats_of(["a|b\n<i>"], ["done"])
-        assert clerk(report)["reasons"] == {"a|b\n<i>": 1}
+        assert clerk(report).reasons == {"a|b\n<i>": 1}
         assert "| 0 | 0 of 1 | a\\|b &lt;i> 1 |" in markdown(report) and "<i>" not in markdown(report)
 
     def test_in_a_game_the_others_have_won_or_not(self) -> None:
@@ -246,29 +242,29 @@ class TestReasons:
                 self.terminations = dict.fromkeys(self.agents, True)
 
         report = evaluate(Duel, always("?"), n=4).report
-        assert clerk(report)["reasons"] == {"illegal action": 4}
+        assert clerk(report).reasons == {"illegal action": 4}
         assert "for clerk: won 0.0%, illegal action 100.0%." in summary(report)
 
 
-class TestFloors:
+class TestTrivialBaselines:
     def test_stand_beside_the_success(self) -> None:
         report = repeats_of(*[["done", "data"]] * 4)
-        assert report["trivial_baselines"] == {"idle": 0.375, "gold": 1.0}
+        assert report.trivial_baselines == {"idle": 0.375, "gold": 1.0}
         assert "**Trivial baselines** on the same tasks: idle 37.5%, gold 100.0%." in summary(report)
 
     def test_are_those_of_the_tasks_that_were_played(self) -> None:
-        assert repeats_of(["done"], ["data"])["trivial_baselines"]["idle"] == 0.75
+        assert repeats_of(["done"], ["data"]).trivial_baselines["idle"] == 0.75
 
     def test_weigh_a_task_as_often_as_it_counts(self) -> None:
         report = evaluate(
             Errand, always("done"), n=4, repeats=2, concurrency=1, budget=Budget(episodes=5)
         ).report  # all four once, and the first again
-        assert report["episodes"]["counted"] == 5 and report["trivial_baselines"]["idle"] == (1 + 0.5 + 1) / 5
+        assert report.episodes.counted == 5 and report.trivial_baselines["idle"] == (1 + 0.5 + 1) / 5
 
     def test_of_nothing_played_or_none_declared_are_not_told(self) -> None:
         nothing = evaluate(Errand, always("done"), n=4, budget=Budget(episodes=0)).report
         for report in (nothing, repeats_of(["done"], scenario=Unnumbered)):
-            assert report["trivial_baselines"] == {} and "**Trivial baselines**" not in summary(report)
+            assert report.trivial_baselines == {} and "**Trivial baselines**" not in summary(report)
 
     def test_are_none_of_a_tournaments_business(self) -> None:
         players = {"a": script("noop"), "b": script("oracle")}
@@ -309,16 +305,16 @@ class TestFloors:
         players = {"user": script("oracle", options), "assistant": script(name, options)}
         report = evaluate(MINI, players, options=options).report
         declared = make(MINI, **options).trivial_baselines[floor]
-        (match,) = report["matches"]
-        assert [one["agents"]["assistant"]["solved"] for one in match["by_task"]] == list(declared)
-        assert match["agents"]["assistant"]["success"]["mean"] == pytest.approx(report["trivial_baselines"][floor])
+        (match,) = report.matches
+        assert [one.agents["assistant"].solved for one in match.by_task] == list(declared)
+        assert match.agents["assistant"].success.mean == pytest.approx(report.trivial_baselines[floor])
         assert len(declared) == 48 and len(set(declared)) == (1 if floor == "gold" else 2)
 
     def test_of_tau_on_some_tasks_are_not_those_of_all(self) -> None:
         players = {"user": script("oracle"), "assistant": script("noop")}
         report = evaluate(MINI, players, n=20).report
         overall = make(MINI).trivial_baselines["noop"]
-        assert report["trivial_baselines"]["noop"] == sum(overall[:20]) / 20 != sum(overall) / 48
+        assert report.trivial_baselines["noop"] == sum(overall[:20]) / 20 != sum(overall) / 48
 
 
 class TestAGrid:
@@ -329,25 +325,25 @@ class TestAGrid:
 
     def test_tells_where_and_why_for_each_combination(self) -> None:
         report = evaluate(MINI, self.SEATS, n=20).report
-        grid, told = report["grid"], summary(report)
-        assert (grid["row_agents"], grid["column_agent"]) == (["user"], "assistant")
-        assert f"**Trivial baselines** on the same tasks: noop {100 * report['trivial_baselines']['noop']:.1f}%" in told
+        grid, told = report.grid, summary(report)
+        assert (grid.row_agents, grid.column_agent) == (("user",), "assistant")
+        assert f"**Trivial baselines** on the same tasks: noop {100 * report.trivial_baselines['noop']:.1f}%" in told
         assert "| user | assistant | success |" in told
-        at = {tuple(place): name for name, place in grid["places"].items()}
-        matches = {match["name"]: match for match in report["matches"]}
+        at = {cell: name for name, cell in grid.cells.items()}
+        matches = {match.name: match for match in report.matches}
         for user in ("scripted:oracle", "scripted:noop"):
-            noop = matches[at[user, "scripted:noop"]]["agents"]["assistant"]
-            assert noop["success"]["mean"] == report["trivial_baselines"]["noop"]
-            assert sum(noop["reasons"].values()) == 20 - round(20 * noop["success"]["mean"])
-            told_of_it = f"| {user} | scripted:noop | {100 * noop['success']['mean']:.1f}% | "
-            assert told_of_it + f"{100 * noop['reasons']['data'] / 20:.1f}% |" in told
+            noop = matches[at[user, "scripted:noop"]].agents["assistant"]
+            assert noop.success.mean == report.trivial_baselines["noop"]
+            assert sum(noop.reasons.values()) == 20 - round(20 * noop.success.mean)
+            told_of_it = f"| {user} | scripted:noop | {100 * noop.success.mean:.1f}% | "
+            assert told_of_it + f"{100 * noop.reasons['data'] / 20:.1f}% |" in told
 
     def test_adds_its_combinations_up_by_task(self) -> None:
         report = evaluate(MINI, self.SEATS, n=20).report
         solved = [0] * 20
-        for match in report["matches"]:
-            for one in match["by_task"]:
-                solved[one["task"]] += one["agents"]["assistant"]["solved"]
+        for match in report.matches:
+            for one in match.by_task:
+                solved[one.task] += one.agents["assistant"].solved
         kept = [sum(count == 8 for count in solved), sum(0 < count < 8 for count in solved)]
         counts = f"of 20 tasks {kept[0]} always solved, {kept[1]} sometimes, 0 never."
         assert f"**By task** for assistant over all combinations: {counts}" in summary(report)
@@ -356,11 +352,11 @@ class TestAGrid:
 
     def test_its_parts_tell_the_same_of_themselves(self, tmp_path: Path) -> None:
         report = evaluate(MINI, self.SEATS, n=6, repeats=2, out=tmp_path / "grid").report
-        for match in report["matches"]:
-            alone = json.loads((tmp_path / "grid" / match["folder"] / "report.json").read_text())
-            assert alone["matches"] == [match] and alone["trivial_baselines"] == report["trivial_baselines"]
+        for match in report.matches:
+            alone = read_report(tmp_path / "grid" / match.folder)
+            assert alone.matches == (match,) and alone.trivial_baselines == report.trivial_baselines
 
-    def test_its_pictures_name_the_floors_and_the_seats(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_its_pictures_name_the_baselines_and_the_seats(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from matplotlib.figure import Figure
 
         drawn: list[tuple[str, str, str]] = []
@@ -394,8 +390,8 @@ class TestResume:
         evaluate(**asked, out=tmp_path / "run", budget=Budget(episodes=9), concurrency=2)
         resumed = evaluate(**asked, out=tmp_path / "run", resume=True).report
         assert timeless(resumed) == timeless(whole)
-        assert {"data", "outputs", "illegal action", "cut by turns"} == set(clerk(whole)["reasons"])
-        assert json.dumps(clerk(resumed)["reasons"]) == json.dumps(clerk(whole)["reasons"])  # in the same order
+        assert {"data", "outputs", "illegal action", "cut by turns"} == set(clerk(whole).reasons)
+        assert json.dumps(clerk(resumed).reasons) == json.dumps(clerk(whole).reasons)  # in the same order
         pages = [(tmp_path / run / "report.md").read_text().partition("## To play")[0] for run in ("run", "whole")]
         assert pages[0] == pages[1]
 
@@ -403,7 +399,8 @@ class TestResume:
         asked = {**self.ASKED, "seats": self.moody(), "limits": Limits(turns=2), "out": tmp_path / "run"}
         whole = evaluate(**asked).report
         old = json.loads((tmp_path / "run" / "report.json").read_text())
-        old.pop("trivial_baselines"), old["matches"][0].pop("by_task"), clerk(old).pop("reasons")
+        old.pop("trivial_baselines"), old["matches"][0].pop("by_task")
+        old["matches"][0]["agents"]["clerk"].pop("reasons")
         (tmp_path / "run" / "report.json").write_text(json.dumps(old))
         assert timeless(evaluate(**asked, resume=True).report) == timeless(whole)
         assert timeless(json.loads((tmp_path / "run" / "report.json").read_text())) == timeless(whole)

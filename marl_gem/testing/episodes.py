@@ -1,4 +1,4 @@
-"""Checks of how episodes go: purity, seeds, copies side by side, forks, resets, and how they end."""
+"""Checks that compare episodes: purity, seeds, copies side by side, forks, resets, and how episodes end."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from typing import Any
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import EpisodeOver, InvalidOption, PromiseBroken
-from marl_gem.testing.play import (
+from marl_gem.testing.random_play import (
     THOROUGH,
     Make,
     Moment,
     Plan,
     PlayFailed,
     Snapshot,
-    episodes,
+    apply_actions,
     in_one_line,
+    moments,
     must_equal,
-    play,
-    replay,
+    play_randomly,
+    reproduce,
     short,
-    trace,
-    where,
+    snapshots,
 )
 
 
 def check_plays(make: Make, plan: Plan = THOROUGH) -> None:
     """Random play raises nothing."""
-    for _ in episodes(make, plan):
+    for _ in moments(make, plan):
         pass
 
 
 def check_seeding(make: Make, plan: Plan = THOROUGH) -> None:
-    """The same seed gives the same episode, and no global generator is touched."""
+    """The same seed gives the same episode, and no global random generator is used."""
     for seed in plan.seeds:
         with _global_generators() as state:
             random.seed(1)
@@ -50,19 +50,19 @@ def check_seeding(make: Make, plan: Plan = THOROUGH) -> None:
             random.seed(2)
             before = state()
             with closing(make()) as env:
-                again = trace(env, seed, plan.steps)
-                must_equal(seed, expected, again, "played again from the same seed, the episode goes another way")
+                again = snapshots(env, seed, plan.steps)
+                must_equal(seed, expected, again, "played again with the same seed, the episode differs")
                 if env.seed != seed:
                     raise PromiseBroken(f"reset(seed={seed}) leaves env.seed at {env.seed!r}")
             touched = [name for name, value in state().items() if name in before and value != before[name]]
         if touched:
-            told = f"{' and '.join(touched)} changed while the env played; draw from self.rng alone"
-            raise PromiseBroken(f"{told}\n{where(seed, [])}")
+            complaint = f"{' and '.join(touched)} changed while the env played; draw from self.rng only"
+            raise PromiseBroken(f"{complaint}\n{reproduce(seed, [])}")
 
 
 @contextmanager
 def _global_generators() -> Iterator[Callable[[], dict[str, Any]]]:
-    """Gives a function that looks at the global generators; puts them back as they were at the end."""
+    """Gives a function that returns the state of the global generators; restores Python's at the end."""
 
     def state() -> dict[str, Any]:
         numpy = sys.modules.get("numpy.random")
@@ -80,30 +80,30 @@ def _global_generators() -> Iterator[Callable[[], dict[str, Any]]]:
 
 
 def check_purity(make: Make, plan: Plan = THOROUGH) -> None:
-    """observe, role and legal_actions change nothing, however often they are asked."""
+    """observe, role and legal_actions change nothing, however often they are called."""
     for seed in plan.seeds:
         expected = _episode(make, seed, plan)
         for method in ("observe", "role", "legal_actions"):
             with closing(make()) as env:
-                asked = trace(env, seed, plan.steps, functools.partial(_ask_all, env, method))
+                asked = snapshots(env, seed, plan.steps, functools.partial(_call_for_all, env, method))
                 must_equal(seed, expected, asked, f"{method} changes something; called between steps")
 
 
-def _ask_all(env: MultiAgentEnv, method: str, now: Moment) -> None:
-    """Ask about every agent three times, forwards and backwards."""
+def _call_for_all(env: MultiAgentEnv, method: str, now: Moment) -> None:
+    """Call a method for every agent three times, forwards and backwards."""
     agents = env.acting if method == "legal_actions" else env.agents
     drawn = env.rng.getstate()
-    first = {agent: _ask(env, method, agent, now) for agent in agents}
+    first = {agent: _call(env, method, agent, now) for agent in agents}
     for agent in [*reversed(agents), *agents]:
-        again = _ask(env, method, agent, now)
+        again = _call(env, method, agent, now)
         if again != first[agent]:
-            changed = f"{short(first[agent])} at first and {short(again)} when asked again"
+            changed = f"{short(first[agent])} at first and {short(again)} when called again"
             raise now.broken(f"{method}({agent!r}) is {changed}")
     if env.rng.getstate() != drawn:
         raise now.broken(f"{method} draws from env.rng")
 
 
-def _ask(env: MultiAgentEnv, method: str, agent: str, now: Moment) -> Any:
+def _call(env: MultiAgentEnv, method: str, agent: str, now: Moment) -> Any:
     try:
         return getattr(env, method)(agent)
     except Exception as error:
@@ -111,21 +111,21 @@ def _ask(env: MultiAgentEnv, method: str, agent: str, now: Moment) -> Any:
 
 
 def check_isolation(make: Make, plan: Plan = THOROUGH) -> None:
-    """Copies do not disturb one another, taking turns or in threads."""
+    """Copies do not affect one another, stepped in turn or in threads."""
     seeds = range(plan.seeds[0], plan.seeds[0] + plan.copies)
     expected = {seed: _episode(make, seed, plan) for seed in seeds}
     beside = f"beside {plan.copies - 1} copies"
     envs = {seed: make() for seed in seeds}
-    turns = zip_longest(*(trace(env, seed, plan.steps) for seed, env in envs.items()))
+    turns = zip_longest(*(snapshots(env, seed, plan.steps) for seed, env in envs.items()))
     for seed, column in zip(seeds, zip(*turns, strict=True), strict=True):
         found = [part for part in column if part is not None]
-        must_equal(seed, expected[seed], found, f"{beside} that take turns with it, an episode differs")
+        must_equal(seed, expected[seed], found, f"{beside} that are stepped in turn with it, an episode differs")
     for env in envs.values():
         env.close()
 
     def in_thread(seed: int) -> None:
         with closing(make()) as env:
-            found = trace(env, seed, plan.steps)
+            found = snapshots(env, seed, plan.steps)
             must_equal(seed, expected[seed], found, f"{beside} in other threads, an episode differs")
 
     with ThreadPoolExecutor(plan.copies) as pool, _switching_often():
@@ -147,18 +147,18 @@ def check_forking(make: Make, plan: Plan = THOROUGH) -> None:
     for seed in plan.seeds:
         expected = _episode(make, seed, plan)
         with closing(make()) as env:
-            forked = trace(env, seed, plan.steps, functools.partial(_play_fork, env, expected))
+            forked = snapshots(env, seed, plan.steps, functools.partial(_play_fork, env, expected))
             must_equal(seed, expected, forked, "a fork is not independent; after it was played ahead, the env differs")
 
 
 def _play_fork(env: MultiAgentEnv, expected: list[Snapshot], now: Moment) -> None:
-    """Fork at steps 0, 1, 2, 4, 8, ..., and play the fork to where the episode is to go."""
+    """Fork at steps 0, 1, 2, 4, 8, ..., and play the fork to the end of the expected episode."""
     if now.step & (now.step - 1):
         return
     past, ahead = expected[: now.step + 1], expected[now.step + 1 :]
     try:
-        with closing(env.fork()) as twin:
-            found = list(replay(twin, [part["actions"] for part in ahead]))
+        with closing(env.fork()) as fork:
+            found = list(apply_actions(fork, [part["actions"] for part in ahead]))
     except Exception as error:
         raise now.broken(f"fork() or playing the fork raised {in_one_line(error)}") from error
     must_equal(now.seed, expected, [*past, *found], f"a fork made at step {now.step} differs")
@@ -167,7 +167,7 @@ def _play_fork(env: MultiAgentEnv, expected: list[Snapshot], now: Moment) -> Non
 def check_processes(make: Make, plan: Plan = THOROUGH) -> str | None:
     """The same seed gives the same episode in another process."""
     try:
-        errand = pickle.dumps((make, plan))
+        task = pickle.dumps((make, plan))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         return (
             f"make cannot be sent to another process; let it be a function or class of a module ({in_one_line(error)})"
@@ -175,8 +175,8 @@ def check_processes(make: Make, plan: Plan = THOROUGH) -> str | None:
     answers = []
     for hash_seed in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, "-c", "from marl_gem.testing import course; course._run_errand()"],
-            input=errand,
+            [sys.executable, "-c", "from marl_gem.testing import episodes; episodes._run_in_child()"],
+            input=task,
             capture_output=True,
             env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             check=False,
@@ -187,13 +187,13 @@ def check_processes(make: Make, plan: Plan = THOROUGH) -> str | None:
         answers.append(json.loads(done.stdout.rpartition(b"\n")[2]))
         if isinstance(answers[-1], str):
             raise PlayFailed(f"in another process: {answers[-1]}")
-    for seed, one, other in zip(plan.seeds, *answers, strict=True):
-        must_equal(seed, one, other, "with another PYTHONHASHSEED (the order of sets?) the episode goes another way")
+    for seed, expected, found in zip(plan.seeds, *answers, strict=True):
+        must_equal(seed, expected, found, "with another PYTHONHASHSEED (the order of sets?) the episode differs")
     return None
 
 
-def _run_errand() -> None:
-    """What the other process does: load `make`, play, and write what happened as the last line."""
+def _run_in_child() -> None:
+    """In the other process: load `make`, play, and write the snapshots as the last line."""
     make, plan = pickle.load(sys.stdin.buffer)
     make().close()
     try:
@@ -204,18 +204,18 @@ def _run_errand() -> None:
 
 
 def check_reset(make: Make, plan: Plan = THOROUGH) -> None:
-    """reset starts anew whatever was before, and refuses what it does not know."""
+    """reset starts a new episode whatever came before, and refuses bad seeds and unknown options."""
     seed, other = plan.seeds[0], plan.seeds[-1] + 1
     expected = _episode(make, seed, plan)
     with closing(make()) as env:
         for steps, what in ((0, "right after another reset"), (1, "after one step"), (plan.steps, "after an episode")):
-            for _ in play(env, other, steps):
+            for _ in play_randomly(env, other, steps):
                 pass
-            must_equal(seed, expected, trace(env, seed, plan.steps), f"reset {what}, the episode differs")
+            must_equal(seed, expected, snapshots(env, seed, plan.steps), f"reset {what}, the episode differs")
         for bad in ({"seed": -1}, {"seed": "7"}, {"options": {"no such option": 1}}):
             if wrong := must_raise(InvalidOption, functools.partial(env.reset, **bad)):
                 raise PromiseBroken(f"reset({', '.join(f'{k}={v!r}' for k, v in bad.items())}) {wrong}")
-        must_equal(seed, expected, trace(env, seed, plan.steps), "reset after a refused reset, the episode differs")
+        must_equal(seed, expected, snapshots(env, seed, plan.steps), "reset after a refused reset, the episode differs")
         env.reset()
         drawn = env.seed
         env.reset()
@@ -224,18 +224,18 @@ def check_reset(make: Make, plan: Plan = THOROUGH) -> None:
 
 
 def check_lifecycle(make: Make, plan: Plan = THOROUGH) -> None:
-    """step wants a live episode; close may be called twice."""
+    """step needs a live episode; close may be called twice."""
     env = make()
     if wrong := must_raise(EpisodeOver, functools.partial(env.step, {})):
         raise PromiseBroken(f"step before the first reset {wrong}")
     env.max_steps = min(env.max_steps or plan.steps, plan.steps)
     for seed in plan.seeds:
-        said: dict[str, str] = {}
-        for now in play(env, seed, plan.steps):
-            said = dict(now.actions) or said
+        last: dict[str, str] = {}
+        for now in play_randomly(env, seed, plan.steps):
+            last = dict(now.actions) or last
         if not env.done:
-            continue  # which is for check_ending to say
-        for actions in (said, {}):
+            continue  # check_ending reports it
+        for actions in (last, {}):
             if wrong := must_raise(EpisodeOver, functools.partial(env.step, actions)):
                 raise now.broken(f"step({short(actions)}) after the end {wrong}")
     try:
@@ -246,30 +246,30 @@ def check_lifecycle(make: Make, plan: Plan = THOROUGH) -> None:
 
 
 def check_ending(make: Make, plan: Plan = THOROUGH) -> None:
-    """Every episode ends: by itself, or truncated at max_steps."""
+    """Every episode ends: by itself, or by truncation at max_steps."""
     for seed in plan.seeds:
         with closing(make()) as env:
             if env.max_steps is not None:
                 env.max_steps = min(env.max_steps, plan.steps)
             limit = env.max_steps or 10 * plan.steps
-            steps = sum(1 for _ in play(env, seed, limit, noise=0)) - 1
+            steps = sum(1 for _ in play_randomly(env, seed, limit, noise=0)) - 1
             if not env.done:
                 limited = env.max_steps is not None
-                cure = "its max_steps does not hold" if limited else "set max_steps, on the class or in make()"
-                raise PromiseBroken(f"the episode goes on after {steps} steps of random play; {cure}\nseed {seed}")
+                advice = "its max_steps has no effect" if limited else "set max_steps, on the class or in make()"
+                raise PromiseBroken(f"the episode goes on after {steps} steps of random play; {advice}\nseed {seed}")
 
 
 def must_raise(kind: type[Exception], call: Callable[[], object]) -> str:
-    """What is wrong with what a call does that should raise this; empty if it raises it."""
+    """What is wrong with a call that must raise this exception; empty if it does."""
     try:
         call()
     except kind:
         return ""
     except Exception as error:
         return f"raised {in_one_line(error)} instead of {kind.__name__}"
-    return f"was taken instead of raising {kind.__name__}"
+    return f"was accepted instead of raising {kind.__name__}"
 
 
 def _episode(make: Make, seed: int, plan: Plan) -> list[Snapshot]:
     with closing(make()) as env:
-        return list(trace(env, seed, plan.steps))
+        return list(snapshots(env, seed, plan.steps))
