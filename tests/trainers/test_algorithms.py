@@ -92,6 +92,12 @@ class TestReBN:
         )
         assert result.metrics == {"zero_variance": ["s a", "s b"]}
 
+    def test_the_gain_in_noise_is_that_of_the_theory(self) -> None:
+        """An offset d standard deviations from the mean of all makes the gradient 1 + d^2 times as noisy."""
+        four = batch(*(transition(agent, value) for agent, value in [("a", 0), ("a", 2), ("b", 10), ("b", 14)]))
+        metrics = make_algorithm("rebn", {}).advantages(four).metrics
+        assert metrics["noise_gain/s a"] == 1 + 5.5**2 and metrics["noise_gain/s b"] == 1 + 2.75**2
+
 
 class TestRLOO:
     def test_the_baseline_is_the_mean_of_the_others(self) -> None:

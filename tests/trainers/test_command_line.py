@@ -56,12 +56,12 @@ class TestCommandLine:
             (("train", "ta:TicTacTo-v0"), "Did you mean 'ta:TicTacToe-v0'"),
             (("train", "--resume", "nowhere"), "nowhere is no run"),
             (("play", "game:KuhnPoker-v0", "--seat", "player_9=random"), "no agent 'player_9'"),
-            (("play", "game:KuhnPoker-v0", "--seat", "player_0=nobody"), "nobody is called 'nobody'"),
-            (("play", "game:KuhnPoker-v0", "--seat", "player_0"), "seats nobody"),
+            (("play", "game:KuhnPoker-v0", "--seat", "player_0=nobody"), "there is no policy 'nobody'"),
+            (("play", "game:KuhnPoker-v0", "--seat", "player_0"), "'player_0' lacks a side"),
             (("play", "game:KuhnPoker-v0", "-o", "size=3"), "unexpected keyword argument 'size'"),
             (("play", "game:KuhnPoker-v0", "-n", "3", "--out", "/proc/no/file"), "error: /proc/no/file: No such file"),
             (("playthrough", "game:KuhnPoker-v0", "--out", "/proc/x.txt"), "error: /proc/x.txt: No such file"),
-            (("train", "kuhn", "--runs", "/proc/runs"), "error: /proc/runs: No such file"),
+            (("train", "kuhn", "--runs", "/proc/runs"), "cannot write to /proc/runs/kuhn-1: No such file"),
         ],
     )
     def test_wrong_arguments_are_told_in_a_line(

@@ -33,7 +33,7 @@ class TestDemonstrations:
         turns = [turn for one in shown for turn in one.turns_of("assistant")]
         assert sum(map(len, together)) == sum(map(len, apart)) == len(apart) == len(turns)
         assert len(together) == len([one for one in shown if one.turns_of("assistant")])
-        assert len(merge(together)) <= len(together)
+        assert len(merge(together, fold=True)) <= len(together)
         said = [llm.tokenizer.decode(t.action_ids, skip_special_tokens=True) for own in together for t in own]
         assert sorted(said) == sorted(turn.response.text for turn in turns)
 

@@ -11,81 +11,68 @@ import torch
 
 from marl_gem.errors import CheckpointError, ConfigError, JournalError, UnknownScenario
 from marl_gem.trainers import checkpoint
-from marl_gem.trainers.run import TrainingRun
+from marl_gem.trainers.run import TrainingRun, read_report
 from marl_gem.types import Episode, from_json
-from tests.trainers.support import kuhn, rows_without_times, weights, work
+from tests.trainers.support import KUHN, kuhn, rows, rows_without_times, weights, work
 
 
 class TestRun:
     def test_it_leaves_what_it_promises(self, finished_kuhn: Path) -> None:
-        report = json.loads((finished_kuhn / "report.json").read_text())
-        for when in ("before", "after"):
-            for agent in ("player_0", "player_1"):
-                counts = report[when][agent]
-                assert counts["win"] + counts["draw"] + counts["loss"] == counts["games"] == 20
-                assert 0 <= counts["illegal"] <= 20
-        assert 0 <= report["score_before"] <= 1
-        assert report["seconds"] > 0
+        report = read_report(finished_kuhn)
+        for moment in (report.before, report.after):
+            assert [list(matchup.agents) for matchup in moment.matchups] == [["player_0"], ["player_1"]]
+            for matchup in moment.matchups:
+                (counts,) = matchup.agents.values()
+                assert counts.win + counts.draw + counts.loss == counts.games == 20
+                assert 0 <= counts.illegal <= 20
+        assert 0 <= report.before.score <= 1
+        assert report.seconds > 0
         assert (finished_kuhn / "curve.png").read_bytes().startswith(b"\x89PNG")
-        assert json.loads((finished_kuhn / "config.json").read_text())["scenario"] == "game:KuhnPoker-v0"
-        rows = [json.loads(line) for line in (finished_kuhn / "metrics.jsonl").read_text().splitlines()]
-        assert [row["update"] for row in rows if row["stage"] == "training"] == [1, 2, 3, 4, 5, 6]
+        assert json.loads((finished_kuhn / "config.json").read_text())["scenarios"][0]["id"] == KUHN
+        table = rows(finished_kuhn)
+        assert [row["update"] for row in table if row["stage"] == "training"] == [1, 2, 3, 4, 5, 6]
         episodes = [from_json(line, Episode) for line in (finished_kuhn / "episodes.jsonl").read_text().splitlines()]
-        assert len(episodes) == rows[-1]["episodes"] == 40 + 6 * 2 + 40
-
-    def test_score_follows_from_the_table(self, finished_kuhn: Path) -> None:
-        report = json.loads((finished_kuhn / "report.json").read_text())
-        seats = report["after"].values()
-        expected = sum(s["win"] + s["draw"] / 2 for s in seats) / sum(s["games"] for s in seats)
-        assert report["score_after"] == pytest.approx(expected)
+        assert len(episodes) == table[-1]["episodes"] == 40 + 6 * 2 + 40
 
     def test_the_warm_start_teaches_legal_play(self, finished_kuhn: Path) -> None:
-        rows = [json.loads(line) for line in (finished_kuhn / "metrics.jsonl").read_text().splitlines()]
-        losses = [row["loss"] for row in rows if row["stage"] == "imitation"]
+        losses = [row["loss"] for row in rows(finished_kuhn) if row["stage"] == "imitation"]
         assert losses[-1] < losses[0] / 2
-        report = json.loads((finished_kuhn / "report.json").read_text())
-        assert sum(seat["illegal"] for seat in report["before"].values()) <= 8
+        matchups = read_report(finished_kuhn).before.matchups
+        assert sum(counts.illegal for matchup in matchups for counts in matchup.agents.values()) <= 8
 
     def test_the_same_seed_gives_the_same_run_and_another_does_not(self, finished_kuhn: Path, tmp_path: Path) -> None:
         for name, seed in (("same", 0), ("other", 1)):
             work(TrainingRun.start(tmp_path / name, kuhn(f"seed={seed}")))
-        same, other, whole = weights(tmp_path / "same"), weights(tmp_path / "other"), weights(finished_kuhn)
-        assert all(torch.equal(whole[name], same[name]) for name in whole)
+        same, other, unbroken = (
+            weights(checkpoint.load(f)) for f in (tmp_path / "same", tmp_path / "other", finished_kuhn)
+        )
+        assert all(torch.equal(unbroken[name], same[name]) for name in unbroken)
         assert any(
-            whole[name].shape != other[name].shape or not torch.equal(whole[name], other[name]) for name in whole
+            unbroken[name].shape != other[name].shape or not torch.equal(unbroken[name], other[name]) for name in other
         )
 
     @pytest.mark.parametrize("stop_after", [1, 3, 4])
     def test_a_resumed_run_equals_an_unbroken_one(self, finished_kuhn: Path, tmp_path: Path, stop_after: int) -> None:
-        run = TrainingRun.start(tmp_path / "run", kuhn())
-        for progress in run.work():
-            if progress.stage == "training" and progress.done == stop_after:
-                break
-        for _ in TrainingRun.resume(tmp_path / "run").work():  # from the last checkpoint, which may be older
-            pass
-        whole, resumed = weights(finished_kuhn), weights(tmp_path / "run")
-        assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+        work(TrainingRun.start(tmp_path / "run", kuhn()), until=stop_after)
+        work(TrainingRun.resume(tmp_path / "run"))  # from the last checkpoint, which may be older
+        unbroken, resumed = (weights(checkpoint.load(folder)) for folder in (finished_kuhn, tmp_path / "run"))
+        assert all(torch.equal(unbroken[name], resumed[name]) for name in unbroken)
         assert rows_without_times(tmp_path / "run") == rows_without_times(finished_kuhn)
 
     def test_an_interruption_keeps_the_last_whole_update(self, tmp_path: Path) -> None:
         run = TrainingRun.start(tmp_path / "run", kuhn())
-        for progress in run.work():
-            if progress.stage == "training" and progress.done == 3:
-                break
+        work(run, until=3)
         run.save()
         assert checkpoint.load(tmp_path / "run").updates == 3
 
     def test_a_cut_off_line_is_no_obstacle(self, tmp_path: Path) -> None:
-        run = TrainingRun.start(tmp_path / "run", kuhn())
-        for progress in run.work():
-            if progress.stage == "training" and progress.done == 5:
-                break
+        work(TrainingRun.start(tmp_path / "run", kuhn()), until=5)
         for name in ("metrics.jsonl", "episodes.jsonl"):
             path = tmp_path / "run" / name
             path.write_bytes(path.read_bytes()[:-7])
         work(TrainingRun.resume(tmp_path / "run"))
-        rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-        assert [row["update"] for row in rows if row["stage"] == "training"] == [1, 2, 3, 4, 5, 6]
+        updates = [row["update"] for row in rows(tmp_path / "run") if row["stage"] == "training"]
+        assert updates == [1, 2, 3, 4, 5, 6]
 
     def test_a_folder_in_use_is_refused_and_left_alone(self, finished_kuhn: Path) -> None:
         before = (finished_kuhn / "config.json").read_bytes()

@@ -40,9 +40,9 @@ class ReBN:
         groups = [(t.scenario, t.agent) if per_agent else ("all",) for t in batch.transitions]
         normalized, baselines = normalize(returns, groups)
         overall = math.fsum(returns) / len(returns) if returns else 0.0
-        spread = {" ".join(group): b for group, b in baselines.items() if not b.zero_variance}
-        metrics = {f"noise_gain/{name}": 1 + ((b.mean - overall) / b.std) ** 2 for name, b in spread.items()}
-        constant = sorted({" ".join(group) for group in baselines} - spread.keys())
+        spread = {group: b for group, b in baselines.items() if not b.zero_variance}
+        metrics = {f"noise_gain/{' '.join(g)}": 1 + ((b.mean - overall) / b.std) ** 2 for g, b in spread.items()}
+        constant = sorted(" ".join(group) for group in baselines if group not in spread)
         values = returns if self.options.group_by == "none" else normalized
         return Advantages(values, {"zero_variance": constant, **(metrics if per_agent else {})})
 

@@ -104,7 +104,7 @@ def _head_is_plain(model: PreTrainedModel) -> bool:
     head = model.get_output_embeddings()
     if head is None:
         return False
-    ids = torch.zeros((1, 2), dtype=torch.long, device=model.device)
+    ids = torch.tensor([[1, 2, 3]], device=model.device)  # not 0 alone, whose embedding is 0 where it fills rows
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}
     with torch.no_grad():
         states = model.base_model(**inputs).last_hidden_state
