@@ -10,16 +10,16 @@
         InvalidAction        actions from the wrong agents, or of the wrong type
         EpisodeOver          step without a live episode
         ScenarioFault        the scenario raised or broke its contract
-        SelectorError        the turn order names nobody, or somebody who is not there
-        PromiseBroken        a check of marl_gem.testing saw the scenario break the contract
+        SelectorError        the turn order names no agent, or one that is not there
+        PromiseBroken        a check of marl_gem.testing found that the scenario breaks the contract
       AgentError           origin "agent"
       LLMError             origin "llm"
         TransientLLMError    may go well when asked again
-          ServerUnreachable    nobody took the request: the server is away
+          ServerUnreachable    the request was not taken: the server is unreachable
         ContextTooLong       the prompt does not fit the model
-      ConversionError      an env that another library's API cannot hold, or that cannot be told in text
+      ConversionError      an env that does not fit another library's API, or cannot be put into text
       RecordError          a record that cannot be written or read
-      ConfigError          a configuration that makes no sense, or differs from the run's
+      ConfigError          a configuration that is inconsistent, or differs from the run's
       JournalError         a run's folder that cannot be read or written, or that another process works on
       CheckpointError      a checkpoint that is missing, damaged or of another scenario
 
@@ -73,11 +73,11 @@ class ScenarioFault(EnvError):
 
 
 class SelectorError(EnvError):
-    """The turn order names nobody, or an agent that is not in the episode."""
+    """The turn order names no agent, or one that is not in the episode."""
 
 
 class PromiseBroken(EnvError):
-    """A check saw a scenario break a promise of the contract; the message says which, where and how."""
+    """A check found that a scenario breaks a promise of the contract; the message says which, where and how."""
 
 
 class AgentError(MarlGemError):
@@ -100,7 +100,7 @@ class TransientLLMError(LLMError):
 
 
 class ServerUnreachable(TransientLLMError):
-    """Nobody took the request: no connection, a broken one, or a gateway with nothing behind it."""
+    """The request was not taken: no connection, a broken one, or a gateway without a server behind it."""
 
 
 class ContextTooLong(LLMError):
@@ -108,7 +108,7 @@ class ContextTooLong(LLMError):
 
 
 class ConversionError(MarlGemError):
-    """An env does not fit into another library's API, or another library's env cannot be told in text."""
+    """An env does not fit another library's API, or another library's env cannot be put into text."""
 
 
 class RecordError(MarlGemError):
@@ -116,7 +116,7 @@ class RecordError(MarlGemError):
 
 
 class ConfigError(MarlGemError):
-    """What was configured makes no sense, or is not what the run was started with."""
+    """A configuration is inconsistent, or differs from what the run was started with."""
 
 
 class JournalError(MarlGemError):

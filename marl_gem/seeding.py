@@ -13,12 +13,12 @@ def derive_seed(*parts: int | str) -> int:
 
 
 def agent_seed(seed: int, agent_id: str, repeat: int = 0) -> int:
-    """The seed of one agent's own random choices in the episode with this `seed`, played for the `repeat`-th time."""
+    """The seed of one agent's random choices in the episode with this `seed` and `repeat`."""
     return derive_seed(seed, agent_id, *([repeat] if repeat else []))
 
 
 def as_seed(value: object) -> int | None:
-    """A whole number from 0 up, NumPy's too, as an int; None if it is none."""
+    """An integer from 0 up, NumPy's too, as an int; None for anything else."""
     if type(value) is int and value >= 0:
         return value
     if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 0:

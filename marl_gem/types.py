@@ -1,17 +1,17 @@
 """The records that cross boundaries, and how they fit together.
 
-    Role          what a seat is told before its first turn: instructions and tools
-      ToolSpec    one tool a seat may call, with its JSON schema
+    Role          an agent's instructions and tools, which it gets before its first turn
+      ToolSpec    one tool that an agent may call, with its JSON schema
     Observation   what is new to an agent since it last acted: text or content parts
     InfoKeys      the keys of an agent's info that have a fixed meaning
-    Message       one line of the chat that a model is shown
-    ToolCall      a call of a tool, as it stands in a response's text
-    Response      what an agent answered: the action as text, with its tokens if a model made it
+    Message       one message of the chat that a model gets
+    ToolCall      a call of a tool, as it is written in a response's text
+    Response      an agent's answer: the action as text, with its tokens if a model made it
     Turn          one agent's observation, response, reward and info
     Episode       all turns of one play-through, with seed, returns, ending and errors
-      Limits        what an episode may take at most
-      EpisodeError  why an episode could not be played to its end, and where that came from
-    Metadata         what a scenario declares of itself, and what checks hold against play
+      Limits        the most that an episode may take
+      EpisodeError  why an episode could not be played to its end, and where the error came from
+    Metadata      what a scenario declares of itself, which checks compare with play
 
 Every record is frozen plain data: `to_json` writes any of them as one line, `from_json` reads it back
 equal. Text may hold any Unicode, lone surrogates included.
@@ -30,11 +30,11 @@ from marl_gem.errors import RecordError
 ContentPart: TypeAlias = dict[str, Any]
 """One part of an observation.
 
-    {"type": "text", "text": ...}                              what is said or shown
-    {"type": "image", "url": ...}                              a picture; a data: URL holds it in itself
-    {"type": "tool_result", "name": ..., "text": ...}          what a tool answered to the agent's own call
+    {"type": "text", "text": ...}                              text
+    {"type": "image", "url": ...}                              an image; a data: URL contains it
+    {"type": "tool_result", "name": ..., "text": ...}          the result of a tool that the agent called
 
-Only an env makes tool results: text that another seat wrote is text, whatever it looks like.
+Only an env makes tool results: text that another agent wrote is text, whatever it looks like.
 """
 
 Observation: TypeAlias = str | list[ContentPart]
@@ -43,8 +43,8 @@ Observation: TypeAlias = str | list[ContentPart]
 class Message(TypedDict):
     """One chat message: of the role system, user, assistant or tool.
 
-    An assistant's message may carry the tokens it was sampled as, and what it thought before it spoke. A
-    tool's message has the tool's `name`; it answers the calls of the last assistant's message in order.
+    An assistant's message may have the ids of the tokens that were sampled, and the model's reasoning. A tool's
+    message has the tool's `name`; such messages answer the calls of the last assistant's message in order.
     """
 
     role: str
@@ -106,21 +106,23 @@ TurnOrder: TypeAlias = Literal["sequential", "parallel", "mixed"]
 
 
 class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a scenario declares of itself; `marl_gem.testing.check_env` holds it against play.
+    """What a scenario declares of itself; `marl_gem.testing.check_env` compares it with play. None: not declared."""
 
-    None declares nothing. `zero_sum`: the agents' returns sum to zero in every episode. `turn_order`: one
-    agent acts at a time, all that are alive act together, or it varies. `reward_range`: the least and the
-    greatest reward of one agent in one step. `joins`: agents beyond `possible_agents` may join.
-    """
-
+    # The agents' returns sum to zero in every episode: the scenario is a contest.
     zero_sum: bool | None = None
+
+    # "sequential": one agent acts at a time; "parallel": all agents that are alive act together; "mixed": it varies.
     turn_order: TurnOrder | None = None
+
+    # The least and the greatest reward of one agent in one step.
     reward_range: tuple[float, float] | None = None
+
+    # Agents beyond `possible_agents` may join.
     joins: bool = False
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool that a seat may call: its name, what it does, and the JSON schema of its arguments."""
+    """A tool that an agent may call: its name, what it does, and the JSON schema of its arguments."""
 
     name: str
     description: str = ""
@@ -128,7 +130,7 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Role(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a seat is told before its first turn: its instructions (a system prompt) and its tools."""
+    """What an agent gets before its first turn: its instructions (a system prompt) and its tools."""
 
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
@@ -142,50 +144,67 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an agent answered.
+    """An agent's answer. A language model adds what it read and sampled, so that training never tokenizes again."""
 
-    `text` is the action; calls of tools stand in it as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`,
-    whether the model wrote them so or its server told them apart. A language model adds what it was shown
-    and what it sampled, so that training never tokenizes again: `prompt_ids` and `token_ids`, and
-    `logprobs`, the natural logarithm of the probability each of `token_ids` had under the distribution it
-    was drawn from. `finish_reason` is "stop", "length" or "tool_calls"; `version` counts the updates of the
-    policy that answered; `usage` counts tokens ("prompt_tokens", "completion_tokens").
-
-    `reasoning` is what the model thought and nobody else hears; it is no part of the action. `cost` is in US
-    dollars, None if nobody knows. `seconds` is the time the answer took, `retries` how often it had to be asked
-    for again, `cached` whether it is an earlier answer to the same question. `cut` counts the exchanges that
-    the view left out of the prompt for want of room.
-    """
-
+    # The action. Calls of tools are written in it as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`,
+    # whether the model wrote them so or its server returned them apart.
     text: str
+
+    # The token ids of the prompt.
     prompt_ids: tuple[int, ...] = ()
+
+    # The token ids that the model sampled.
     token_ids: tuple[int, ...] = ()
+
+    # For each of `token_ids` the natural logarithm of its probability under the distribution it was drawn from.
     logprobs: tuple[float, ...] = ()
+
+    # Why the model stopped: "stop", "length" or "tool_calls".
     finish_reason: str = "stop"
+
+    # The number of updates of the policy that answered.
     version: int = 0
+
+    # Counts of tokens: "prompt_tokens", "completion_tokens", and others that are parts of these.
     usage: dict[str, int] = {}
+
+    # The model's reasoning, which no other agent observes; not a part of the action.
     reasoning: str = ""
+
+    # In US dollars; None if unknown.
     cost: float | None = None
+
+    # The time that the answer took.
     seconds: float = 0.0
+
+    # The number of times that the request was repeated.
     retries: int = 0
+
+    # Whether it is an earlier answer to the same request.
     cached: bool = False
+
+    # The number of exchanges that the view left out of the prompt because they did not fit.
     cut: int = 0
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one episode may take at most; None sets no limit. What passes a limit truncates the episode.
+    """The most that one episode may take; an episode that reaches a limit is truncated. None sets no limit."""
 
-    `turns` counts responses, `tokens` what all models read and wrote, `seconds` wall time, `cost` US dollars.
-    """
-
+    # Responses of all agents.
     turns: int | None = None
+
+    # Tokens that all models read and wrote.
     tokens: int | None = None
+
+    # Wall time, in seconds.
     seconds: float | None = None
+
+    # In US dollars.
     cost: float | None = None
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One agent's turn. `reward` sums all it received from this action until its next one."""
+    """One agent's turn. `reward` is the sum of its rewards from this action until its next one."""
 
     agent: str
     observation: Observation
@@ -195,7 +214,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EpisodeError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why an episode broke off: the boundary it came from, the exception's type, its message, the agent."""
+    """Why an episode failed: where the error came from, the exception's type, its message, the agent."""
 
     origin: Origin
     type: str
@@ -206,18 +225,18 @@ class EpisodeError(msgspec.Struct, frozen=True, omit_defaults=True):
 class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     """All turns of one play-through, in the order in which they were taken.
 
-    `returns` holds every agent's undiscounted sum of rewards, also what came before its first or after
-    its last turn. `final_infos` holds what each agent was told when it ended. `ending` is "terminated" if
-    any agent's part came to its natural end, "truncated" if limits cut all that were left, "error" if
-    something failed; `error` then tells what. `limit` names the one of `Limits` that cut it. `repeat` tells
-    apart episodes that played the same seed again; `options` is what `reset` was given. `cost` is in US
-    dollars, None if the price of any model's answer is unknown, or no model answered.
+    `returns` holds every agent's undiscounted sum of rewards, including those before its first and after
+    its last turn. `final_infos` holds each agent's last info. `ending` is "terminated" if any agent terminated,
+    "truncated" if all agents that were left were cut off, "error" if something failed; `error` says what. `limit` is
+    the name of the one of `Limits` that was reached. `repeat` distinguishes episodes with the same seed; `options` are
+    those of `reset`. `cost` is in US dollars, None if the price of any model's answer is unknown, or no model
+    answered.
 
     `zero_sum` is what the scenario's `Metadata` declared: True for a contest, which agents win or lose, None if it
     declared nothing, or in a record of an older version.
 
-    `roles` holds what the env told each agent before its first turn, for all that were asked to act. (A policy may
-    tell its model more; that stands in the tokens alone.) Records of older versions have none.
+    `roles` holds the role of each agent that was asked to act. (A policy may give its model more instructions; these
+    are in the tokens only.) Records of older versions have none.
     """
 
     id: str
@@ -275,7 +294,7 @@ def from_json(line: str, kind: type[Record]) -> Record:
 
 
 def read_json(text: str) -> Any:
-    """What a text of JSON holds.
+    """Read JSON.
 
     Raises:
         ValueError: it is no JSON, or holds NaN or infinities, or more levels than Python can take.
@@ -291,7 +310,7 @@ def read_json(text: str) -> Any:
 
 
 def _check_record(record: msgspec.Struct) -> None:
-    """Refuse what would be written as something else: sets, bytes, dates, keys that are not text."""
+    """Raise for values that JSON would change: sets, bytes, dates, keys that are not text."""
     for name in record.__struct_fields__:
         field = getattr(record, name)
         parts: Iterable[object] = field if isinstance(field, tuple) else (field,)

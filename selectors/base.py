@@ -1,4 +1,4 @@
-"""Who acts next: the interface every turn order implements."""
+"""The interface of turn orders: which agents act next."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ DiGraph: TypeAlias = "networkx.DiGraph"
 
 
 class AgentSelector(ABC):
-    """Answers who acts now, and moves on.
+    """Names the agents that act now, and moves on.
 
-    The env calls `reset` when an episode starts, `advance` after every step, and `add` and `remove` as
-    agents join and leave. An agent that leaves is removed before `advance`; one that joins is added
-    before it too, so both count for the very next turn. The first turn is an `advance` after nobody has
-    acted; it comes when `acting` is first read, so that it counts what the scenario did in its `_reset`.
-    To define an order, override `advance`, and `reset` where there is something to set up. Source: the
-    `AgentSelector` of GEM (arXiv 2510.01051, appendix D.3).
+    The env calls `reset` when an episode starts, `advance` after every step, and `add` and `remove` when agents join
+    and leave. These come before `advance`, so that both count for the next turn. The first turn is an `advance` with
+    an empty `acting`; it happens when `acting` is first read, so that it takes into account what the scenario did in
+    its `_reset`.
+
+    To define an order, override `advance`, and `reset` if there is something to set up. Source: the `AgentSelector` of
+    GEM (arXiv 2510.01051, appendix D.3).
     """
 
     order: list[str]
     """The agents in the episode, in the order in which they were given or joined."""
 
     finished: bool = False
-    """Whether the order has come to its end, which ends the episode; looked at after `advance`."""
+    """Whether the turn order has come to its end, which ends the episode; the env reads it after `advance`."""
 
     _acting: tuple[str, ...] | None = ()
     _seed: int = 0
@@ -52,24 +53,24 @@ class AgentSelector(ABC):
 
     @property
     def rng(self) -> random.Random:
-        """The turn order's own generator: an order that draws lots repeats under the env's seed."""
-        if self._rng is None:  # made when it is asked for: it takes longer than all the rest of a reset
+        """The selector's random generator; it follows from the env's seed."""
+        if self._rng is None:
             self._rng = random.Random(derive_seed(self._seed, "selector"))
         return self._rng
 
     def reseed(self, seed: int) -> None:
-        """The env has this seed; called before `reset`."""
+        """Take the env's seed; called before `reset`."""
         self._seed, self._rng = seed, None
 
     def reset(self, agents: Sequence[str]) -> None:
-        """Start anew with these agents."""
+        """Start a new episode with these agents."""
         self.order = list(agents)
         self.finished = False
         self._acting = None
 
     @abstractmethod
     def advance(self) -> None:
-        """Those in `acting` have acted, nobody at first: set `acting` to those who act next."""
+        """The agents in `acting` have acted (none at first): set `acting` to the agents that act next."""
 
     def add(self, agent: str) -> None:
         """An agent joins, at the end of the order."""
@@ -80,10 +81,13 @@ class AgentSelector(ABC):
         self.order.remove(agent)
 
     def graph(self, agents: Sequence[str]) -> DiGraph:
-        """Who may act after whom, among these agents; `marl_gem.selectors.picture.draw` makes a picture of it.
+        """A graph of which agent may act after which; `marl_gem.selectors.picture.draw` draws it.
 
-        Here anybody may act after anybody. A node may have a `note` and may be a `start`, an edge may have
-        a `label` and may be `dashed`; the graph may have a `title`.
+        Here every agent may act after every other. Attributes of a node: `note` (text below its name), `start`
+        (True if it acts first); of an edge: `label`, `dashed`; of the graph: `title`.
+
+        Args:
+            agents: the ids of the agents that take part.
 
         Raises:
             MissingPackage: networkx is not installed.
@@ -91,7 +95,7 @@ class AgentSelector(ABC):
         return build_graph(
             [(agent, other, {}) for agent in agents for other in agents if agent != other],
             nodes=agents,
-            title=f"{type(self).__name__}: anybody after anybody",
+            title=f"{type(self).__name__}: any agent after any other",
         )
 
 
@@ -102,7 +106,17 @@ def build_graph(
     nodes: Iterable[Any] = (),
     start: Iterable[Any] = (),
 ) -> DiGraph:
-    """The graph of a turn order. The nodes in `start` come first and are marked so."""
+    """The graph of a turn order.
+
+    Args:
+        edges: from node, to node, attributes.
+        title: stands below the picture.
+        nodes: further nodes.
+        start: the nodes that act first; they get the attribute `start`.
+
+    Raises:
+        MissingPackage: networkx is not installed.
+    """
     try:
         import networkx
     except ImportError:

@@ -1,4 +1,4 @@
-"""The scenario itself says who acts next."""
+"""The scenario itself names the agents that act next."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from marl_gem.selectors.base import AgentSelector
 
 
 class DirectedSelector(AgentSelector):
-    """The scenario names who acts next, for games that keep their own turn order.
+    """The scenario names the agents that act next, for games that keep their own turn order.
 
-    Call `direct` in `_reset` and in `_process_actions`. Until it is called, the first agent acts; if it
-    is not called again, the same agents act again, less those that left.
+    Call `direct` in `_reset`, `_process_action` or `_process_actions`. Before the first call the first agent acts;
+    without another call the same agents act again, except those that left.
     """
 
     def reset(self, agents: Sequence[str]) -> None:
@@ -20,10 +20,10 @@ class DirectedSelector(AgentSelector):
         self._directed = False
 
     def direct(self, *agents: str) -> None:
-        """These agents act next.
+        """Let these agents act next, at the same time if there are several.
 
         Raises:
-            SelectorError: what is given are no agent ids.
+            SelectorError: an argument is no agent id.
         """
         for agent in agents:
             if not isinstance(agent, str):

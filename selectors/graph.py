@@ -1,4 +1,4 @@
-"""A directed graph says who may act after whom.
+"""A directed graph defines which agent may act after which.
 
     graph = nx.DiGraph([("host", "ann"), ("host", "bob"), ("ann", "host"), ("bob", "host")])
     graph["host"]["ann"]["otherwise"] = graph["host"]["bob"]["otherwise"] = True
@@ -39,35 +39,34 @@ Successors: TypeAlias = Node | Iterable[Node] | Mapping[Any, Mapping[str, Any]]
 
 
 class GraphSelector(AgentSelector):
-    """A graph says who may act after whom: its nodes are agent ids and `END`.
+    """A graph defines which agent may act after which: its nodes are agent ids and `END`.
 
-    When agents have acted, all edges out of their nodes that hold are followed, and all agents these lead
-    to act next, together. An edge may have the attributes
+    When agents have acted, all edges out of their nodes whose condition is true are followed; the agents that they
+    lead to act next, at the same time. Attributes of an edge:
 
-        when       a function of `selector.state`: the edge holds if the answer is true
-        otherwise  True: the edge holds if no other edge out of its node does
-        label      what pictures and errors call the edge; by default the name of the function
+        when       a function of `selector.state`: the edge is followed if it returns a true value
+        otherwise  True: the edge is followed if no other edge out of its node is
+        label      the name of the edge in pictures and errors; by default the name of the function
 
-    and without `when` and `otherwise` it always holds. Reaching `END` ends the episode, unless somebody
-    else acts next. A node whose agent is not there, because it has left or not joined yet, is passed
-    through: the turn goes on along its edges.
+    An edge without `when` and `otherwise` is always followed. Reaching `END` ends the episode, unless an agent acts
+    next too. A node whose agent is not in the episode, because it has left or not joined yet, is passed: the edges
+    out of it are followed at once.
 
-    `selector.state` is a plain dict, which the scenario reads and writes: `self.selector.state["agreed"] = True`.
+    `selector.state` is a dict that the scenario reads and writes: `self.selector.state["agreed"] = True`.
 
-    Every node must be an agent of the episode when it starts, or be named in `joins`, and every agent must
-    be a node. An agent that only listens is a node that no edge leads to.
+    Every node must be an agent when the episode starts, or be named in `joins`, and every agent must be a node. An
+    agent that only listens is a node that no edge leads to.
 
     Args:
-        graph: a `networkx.DiGraph`, or a mapping from each node to its successors: one, several, or a
-            mapping from them to the attributes of their edges. It is copied once; all copies of the
-            selector share this copy.
-        start: the agent that acts first, or several, who then act together.
-        state: what `selector.state` is at the start of every episode; copied each time.
+        graph: a `networkx.DiGraph`, or a mapping from each node to its successors: one node, several, or a mapping
+            from them to the attributes of their edges. It is copied once; all copies of the selector share this copy.
+        start: the agent that acts first, or several that act first at the same time.
+        state: the value of `selector.state` at the start of every episode; copied each time.
         joins: the agents that may be missing when an episode starts, because they join later.
 
     Raises:
-        SelectorError: the graph makes no sense. Later also, when an episode starts: a node is no agent, or
-            an agent no node; and when it is on: a condition raised, or no edge that holds leads on.
+        SelectorError: the graph is inconsistent. Also at the start of an episode: a node is no agent, or an agent no
+            node; and during it: a condition raised, or no edge can be followed.
     """
 
     def __init__(
@@ -105,10 +104,10 @@ class GraphSelector(AgentSelector):
         if not self.acting and not self.finished:
             absent = sorted(node for node in reached if isinstance(node, str))
             raise SelectorError(
-                f"{self._name} leads to nobody {f'after {list(acted)}' if acted else 'at the start'}. "
-                f"{'; '.join(map(self._tell, dict.fromkeys([*acted, *absent])))}. "
+                f"{self._name} leads to no agent {f'after {list(acted)}' if acted else 'at the start'}. "
+                f"{'; '.join(map(self._explain, dict.fromkeys([*acted, *absent])))}. "
                 f"Present are {self.order}, the state is {reprlib.repr(self.state)}. "
-                f"Add an edge that always holds, or one with otherwise=True, to an agent or to END"
+                f"Add an edge without a condition, or one with otherwise=True, to an agent or to END"
             )
 
     def add(self, agent: str) -> None:
@@ -124,22 +123,22 @@ class GraphSelector(AgentSelector):
         return build_graph(edges, nodes=self._graph, start=self._start, title=self._title or "who acts after whom")
 
     def _reach(self, targets: Iterable[Node]) -> set[Node]:
-        """These nodes, and those that the turn goes on to from the ones whose agents are not there."""
+        """These nodes, and those that edges lead to from nodes whose agents are not in the episode."""
         reached: set[Node] = set()
-        ways = list(targets)
-        while ways:
-            node = ways.pop()
+        pending = list(targets)
+        while pending:
+            node = pending.pop()
             if node not in reached:
                 reached.add(node)
                 if node is not END and node not in self.order:
-                    ways += self._follow(node)
+                    pending += self._follow(node)
         return reached
 
     def _follow(self, node: Node) -> list[Node]:
-        """Where the edges lead that hold."""
+        """The targets of the edges out of a node that are followed now."""
         edges = self._graph[node]
-        held = [edge.target for edge in edges if not edge.otherwise and self._holds(node, edge)]
-        return held or [edge.target for edge in edges if edge.otherwise]
+        followed = [edge.target for edge in edges if not edge.otherwise and self._holds(node, edge)]
+        return followed or [edge.target for edge in edges if edge.otherwise]
 
     def _holds(self, node: Node, edge: _Edge) -> bool:
         if edge.when is None:
@@ -150,17 +149,17 @@ class GraphSelector(AgentSelector):
             raise SelectorError(
                 f"in {self._name} the condition {edge.label!r} of the edge from {node!r} to {edge.target!r} raised "
                 f"{type(error).__name__}: {error}. The state was {reprlib.repr(self.state)}; "
-                f"GraphSelector(..., state=...) gives it first values"
+                f"GraphSelector(..., state=...) sets its first values"
             ) from error
 
-    def _tell(self, node: Node) -> str:
-        """A node's edges, and whether they hold, for an error."""
-        held = self._follow(node)
-        ways = [
-            f"to {edge.target!r} ({edge.label or 'always'}: {'yes' if edge.target in held else 'no'})"
+    def _explain(self, node: Node) -> str:
+        """A node's edges, and whether they are followed, for an error."""
+        followed = self._follow(node)
+        edges = [
+            f"to {edge.target!r} ({edge.label or 'always'}: {'yes' if edge.target in followed else 'no'})"
             for edge in self._graph[node]
         ]
-        return f"From {node!r}{'' if node in self.order else ', who is not there'}: {', '.join(ways) or 'no edges'}"
+        return f"From {node!r}{'' if node in self.order else ', who is not there'}: {', '.join(edges) or 'no edges'}"
 
     def _agents(self) -> list[Node]:
         return [node for node in self._graph if node is not END]
@@ -192,19 +191,19 @@ class _Edge(NamedTuple):
 
 
 class _Graph(dict[Node, tuple[_Edge, ...]]):
-    """The edges out of each node. It never changes, so that all copies of a selector can share it."""
+    """The edges out of each node. It never changes, so all copies of a selector share it."""
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
 
 def _read(graph: Any) -> _Graph:
-    """Copy a graph, and refuse one that makes no sense."""
+    """Copy a graph, and refuse one that is inconsistent."""
     adjacency = getattr(graph, "adj", graph)
     if adjacency is not graph and (graph.is_multigraph() or not graph.is_directed()):
-        raise SelectorError(f"who acts after whom is told by a networkx.DiGraph, not by a {type(graph).__name__}")
+        raise SelectorError(f"a turn order is a networkx.DiGraph, not a {type(graph).__name__}")
     if not isinstance(adjacency, Mapping):
-        raise SelectorError(f"who acts after whom is told by a networkx.DiGraph or a mapping, not by {graph!r}")
+        raise SelectorError(f"a turn order is a networkx.DiGraph or a mapping, not {graph!r}")
     edges: dict[Node, tuple[_Edge, ...]] = {}
     for source, targets in adjacency.items():
         attributes = targets if isinstance(targets, Mapping) else {target: {} for target in _nodes(targets)}
@@ -228,7 +227,7 @@ def _edge(source: Node, target: Node, attributes: Mapping[str, Any]) -> _Edge:
     if when is not None and not callable(when):
         raise SelectorError(f"{where} has when={when!r}, which must be a function of the selector's state")
     if when is not None and otherwise:
-        raise SelectorError(f"{where} has both when and otherwise; it holds on a condition, or if nothing else does")
+        raise SelectorError(f"{where} has both when and otherwise; give it one of them")
     name = getattr(when, "__name__", type(when).__name__) if when else "otherwise" if otherwise else ""
     return _Edge(target, when, bool(otherwise), str(attributes.get("label", "a condition" if "<" in name else name)))
 
@@ -241,7 +240,7 @@ def _check_edges(source: Node, edges: Sequence[_Edge]) -> None:
     if always and never:
         raise SelectorError(
             f"the edge from {source!r} to {never[0]!r} has otherwise=True and can never be followed, "
-            f"because the edge to {always[0]!r} always holds; give that one a condition"
+            f"because the edge to {always[0]!r} is always followed; give that one a condition"
         )
 
 

@@ -1,4 +1,4 @@
-"""Everybody at once."""
+"""All agents act at the same time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from marl_gem.selectors.base import AgentSelector, DiGraph, build_graph
 
 
 class ParallelSelector(AgentSelector):
-    """All agents act at the same time, every turn. A newcomer acts from the next turn on."""
+    """All agents act at the same time, every turn. An agent that joins acts from the next turn on."""
 
     def advance(self) -> None:
         self.acting = tuple(self.order)

@@ -1,8 +1,8 @@
-"""Phases one after the other, as in games of night and day.
+"""Phases one after the other, as in games with night and day.
 
     selector = PhaseSelector(Phase("night", group="wolves", together=True), Phase("talk"), Phase("vote", together=True))
 
-Who the wolves are, the scenario says in its `_reset`: `self.selector.groups["wolves"] = [...]`.
+The scenario sets the groups in its `_reset`: `self.selector.groups["wolves"] = [...]`.
 """
 
 from __future__ import annotations
@@ -18,38 +18,43 @@ from marl_gem.selectors.graph import END
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase: its name, who is in it and how they act.
-
-    `group` is the name of one of `selector.groups`, or a collection of agent ids, or None for everybody.
-    They act in the order of the collection, or, if it is a set, of the agents. `together` means all at
-    once, in one step; otherwise they act one at a time. In each of the `rounds` everybody acts once.
-    """
+    """A phase: its name, its agents and how they act."""
 
     name: str
+    """Unique among the phases."""
+
     group: str | Collection[str] | None = None
+    """The agents of the phase: a name in `selector.groups`, a collection of agent ids, or None for all agents.
+
+    They act in the order of the collection; if it is a set, in the order of the episode's agents.
+    """
+
     together: bool = False
+    """Whether they act at the same time, in one step; otherwise they act one at a time."""
+
     rounds: int = 1
+    """In each round every agent of the phase acts once; from 1 up."""
 
 
 class PhaseSelector(AgentSelector):
-    """Phases one after the other, round and round; without `cycle` the episode ends after the last one.
+    """Phases one after the other; the first follows the last, or the episode ends after the last.
 
-    A scenario deals out groups in its `_reset`, and may change them whenever it likes:
-    `self.selector.groups["wolves"] = ["ann", "bob"]`. Every group that a phase names must be set there; an
-    empty one will do. A group may hold agents that have left.
+    A scenario sets groups in its `_reset`, and may change them at any time:
+    `self.selector.groups["wolves"] = ["ann", "bob"]`. Every group that a phase names must be set there; it may be
+    empty. A group may hold agents that have left.
 
-    Whoever leaves, nobody is skipped and nobody acts twice in a round. Who joins while others act one at a
-    time acts in the current round, last unless the group says otherwise; who joins in a step that all take
-    together acts from the next round on. A phase with nobody in it is skipped.
+    When agents leave, nobody is skipped and nobody acts twice in a round. An agent that joins while agents act one at
+    a time acts in the current round, last unless the group has another order; one that joins in a step of a phase
+    whose agents act together acts from the next round on. A phase without agents is skipped.
 
     Args:
-        phases: at least one, with names of their own.
+        phases: at least one, with different names.
         cycle: whether the first phase follows the last.
         joins: the agents that groups may name before they have joined.
 
     Raises:
-        SelectorError: the phases make no sense. Later also: a phase's group is not set or names strangers, or all
-            phases are empty.
+        SelectorError: the phases are inconsistent. Also during an episode: a phase's group is not set or names unknown
+            agents, or all phases are empty.
     """
 
     def __init__(self, *phases: Phase, cycle: bool = True, joins: Collection[str] = ()) -> None:
@@ -59,30 +64,30 @@ class PhaseSelector(AgentSelector):
         self._joins = frozenset([joins] if isinstance(joins, str) else joins)
         self.groups: dict[str, Collection[str]] = {}
         self._begin: int | None = None
-        self._place, self._round = 0, 1
+        self._index, self._round = 0, 1
         self._acted: set[str] = set()  # in this round
 
     @property
     def phase(self) -> str:
         """The name of the current phase."""
-        return self._phases[self._place].name
+        return self._phases[self._index].name
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Who is still to act in this round of the phase, after those in `acting`."""
+        """The agents that will act in this round of the phase, after those in `acting`."""
         return self._still_to_act({*self._acted, *self.acting})
 
     @property
     def phase_ends(self) -> bool:
-        """Whether the step that is being taken is the last of its phase, so that, say, votes can be counted.
+        """Whether the current step is the last of its phase: then votes can be counted, for instance.
 
-        Whom the scenario ends in this very step is still among those in `waiting`.
+        An agent that the scenario terminates in this step is still in `waiting`.
         """
-        last_round = self._round == self._phases[self._place].rounds
+        last_round = self._round == self._phases[self._index].rounds
         return self._begin is not None or (last_round and not self.waiting)
 
     def begin(self, name: str) -> None:
-        """The phase with this name comes next, from its start, whoever is still to act in the current one.
+        """Let the phase with this name come next, from its start, even if agents have not acted in the current one.
 
         Raises:
             SelectorError: there is no such phase.
@@ -103,19 +108,19 @@ class PhaseSelector(AgentSelector):
         first = not self.acting
         if first:
             for phase in self._phases:
-                self._members(phase)  # so that a group that is not set is found at once
+                self._members(phase)  # a group that is not set raises at once
         self._acted.update(self.acting)
         if self._begin is not None:
             self._enter(self._begin)
             self._begin = None
-        elif self._round < self._phases[self._place].rounds and not self._still_to_act(self._acted):
+        elif self._round < self._phases[self._index].rounds and not self._still_to_act(self._acted):
             self._round += 1
             self._acted = set()
         present = self._still_to_act(self._acted) or self._enter_next()
         if not present and (first or self._cycle):
             raise SelectorError(self._nobody())
         self.finished = not present
-        self.acting = present if self._phases[self._place].together else present[:1]
+        self.acting = present if self._phases[self._index].together else present[:1]
 
     def add(self, agent: str) -> None:
         super().add(agent)
@@ -132,27 +137,27 @@ class PhaseSelector(AgentSelector):
             graph.nodes[phase.name]["note"] = f"{_who(phase)}\n{_how(phase)}"
         return graph
 
-    def _enter(self, place: int) -> None:
-        self._place, self._round, self._acted = place, 1, set()
+    def _enter(self, index: int) -> None:
+        self._index, self._round, self._acted = index, 1, set()
 
     def _enter_next(self) -> tuple[str, ...]:
-        """Go on to the next phase that has somebody in it, and tell who that is."""
+        """Go on to the next phase that has agents, and return these."""
         count = len(self._phases)
-        last = self._place + count if self._cycle else count - 1
-        for place in range(self._place + 1, last + 1):
-            self._enter(place % count)
+        last = self._index + count if self._cycle else count - 1
+        for index in range(self._index + 1, last + 1):
+            self._enter(index % count)
             if present := self._still_to_act(self._acted):
                 return present
         return ()
 
     def _still_to_act(self, acted: Set[str]) -> tuple[str, ...]:
-        phase = self._phases[self._place]
+        phase = self._phases[self._index]
         if phase.together and acted:
-            return ()  # whoever joined meanwhile acts in the next round
+            return ()  # an agent that joined meanwhile acts in the next round
         return tuple(agent for agent in self._members(phase) if agent not in acted)
 
     def _members(self, phase: Phase) -> list[str]:
-        """Who is in a phase and there, in the order in which they act."""
+        """The agents of a phase that are in the episode, in the order in which they act."""
         if phase.group is None:
             return self.order
         group = self._group(phase)
@@ -183,8 +188,8 @@ class PhaseSelector(AgentSelector):
     def _nobody(self) -> str:
         phases = "; ".join(f"{phase.name!r}: {_who(phase)}" for phase in self._phases)
         return (
-            f"there is nobody in any phase ({phases}). Present are {self.order}, the groups are {self.groups}; "
-            "put somebody into a group, or end the episode"
+            f"no phase has agents ({phases}). Present are {self.order}, the groups are {self.groups}; "
+            "put an agent into a group, or end the episode"
         )
 
 
@@ -193,7 +198,7 @@ def _check(phases: Sequence[Phase]) -> None:
         raise SelectorError("PhaseSelector needs one phase at least, for instance PhaseSelector(Phase('talk'))")
     for phase in phases:
         if not isinstance(phase, Phase) or not isinstance(phase.name, str):
-            raise SelectorError(f"a phase is written Phase('its name', ...), not {phase!r}")
+            raise SelectorError(f"a phase is Phase('its name', ...), not {phase!r}")
         if not isinstance(phase.rounds, int) or phase.rounds < 1:
             raise SelectorError(f"the phase {phase.name!r} has a number of rounds from 1 up, not {phase.rounds!r}")
         if not isinstance(phase.group, Collection | None):
@@ -203,7 +208,7 @@ def _check(phases: Sequence[Phase]) -> None:
             )
     names = [phase.name for phase in phases]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise SelectorError(f"two phases are called {twice[0]!r}; give each a name of its own")
+        raise SelectorError(f"two phases are called {twice[0]!r}; give each another name")
 
 
 def _who(phase: Phase) -> str:

@@ -1,8 +1,8 @@
-"""A turn order as a picture.
+"""Draw a turn order.
 
     draw(env.selector, "turns.png")
 
-The nodes lie on an ellipse, where no straight edge can run through a third one. All lengths are in inches.
+The nodes lie on an ellipse, so that no straight edge runs through a third node. All lengths are in inches.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ WRAP = 28
 """Characters in a line of text."""
 PADDING, MARGIN = 0.13, 0.25
 GAP = 0.8
-"""Between two boxes, at least."""
+"""The least distance between two boxes."""
 BEND = 0.17
-"""How far an edge swings out if another comes back, as a part of its length."""
+"""How far an edge bends if there is one in the other direction, as a fraction of its length."""
 REACH = 0.5
-"""How far a loop, or the arrow to the start, stands out."""
+"""The length of a loop, and of the arrow to the start."""
 
 
 class Box(NamedTuple):
@@ -50,7 +50,7 @@ class Box(NamedTuple):
         return self._replace(width=self.width + 2 * by, height=self.height + 2 * by)
 
     def border(self, angle: float) -> Point:
-        """Where the ray from the middle at this angle leaves the box."""
+        """The point where the ray from the center at this angle (in radians) leaves the box."""
         dx, dy = math.cos(angle), math.sin(angle)
         length = 1 / max(2 * abs(dx) / self.width, 2 * abs(dy) / self.height)
         return self.x + length * dx, self.y + length * dy
@@ -61,27 +61,29 @@ class Box(NamedTuple):
         height = (self.height + other.height) / 2 - abs(self.y - other.y)
         return max(width, 0.0) * max(height, 0.0)
 
-    def holds(self, point: Point) -> bool:
+    def contains(self, point: Point) -> bool:
         return abs(point[0] - self.x) <= self.width / 2 and abs(point[1] - self.y) <= self.height / 2
 
 
 def draw(selector: AgentSelector, path: str | Path, agents: Sequence[str] | None = None) -> None:
-    """Draw who may act after whom, and write it as a PNG.
+    """Draw which agent may act after which, and write it as a PNG.
 
-    A dot leads to who acts first. Dashed edges are followed only if no other edge out of their node is.
+    A dot leads to the agents that act first. Dashed edges are followed only if no other edge out of their node is.
 
     Args:
         selector: its `graph` is drawn.
-        path: of the picture.
-        agents: who takes part; by default those in the selector's episode.
+        path: of the PNG.
+        agents: the ids of the agents that take part; by default those in the selector's episode.
 
     Raises:
         MissingPackage: matplotlib or networkx is not installed.
-        SelectorError: there is nobody to draw.
+        SelectorError: there are no agents to draw.
     """
     graph = selector.graph(tuple(getattr(selector, "order", ()) if agents is None else agents))
     if not graph:
-        raise SelectorError("there is nobody to draw; reset the env first, or name them: draw(..., agents=['a', 'b'])")
+        raise SelectorError(
+            "there are no agents to draw; reset the env first, or name them: draw(..., agents=['a', 'b'])"
+        )
     sheet = _Sheet()
     texts = {node: [sheet.write(node, 11, weight="bold", color=PAPER if node is END else INK)] for node in graph}
     for node, note in graph.nodes(data="note", default=""):
@@ -95,17 +97,17 @@ def draw(selector: AgentSelector, path: str | Path, agents: Sequence[str] | None
     curves = {edge: _curve(boxes, edge, bend=BEND if edge[::-1] in edges else 0.0) for edge in edges}
     for edge, both_ways in edges.items():
         sheet.arrow(curves[edge], both_ways, dashed=graph.edges[edge].get("dashed", False))
-    for edge, place in _places(label_sizes, curves, boxes).items():
-        sheet.label(labels[edge], place)
+    for edge, position in _label_positions(label_sizes, curves, boxes).items():
+        sheet.label(labels[edge], position)
     for node, box in boxes.items():
         sheet.box(box, texts[node], dark=node is END)
         if graph.nodes[node].get("start"):
-            sheet.start(_way_in(boxes, node))
+            sheet.start(_start_curve(boxes, node))
     sheet.save(path, graph.graph.get("title", ""))
 
 
 def _edges(graph: DiGraph) -> dict[Edge, bool]:
-    """The edges to draw, and whether each stands for its return, too, because that looks the same."""
+    """The edges to draw, and whether each stands for both directions, because they look the same."""
     edges: dict[Edge, bool] = {}
     for (a, b), looks in graph.edges.items():
         both_ways = a != b and graph.edges.get((b, a)) == looks
@@ -118,7 +120,7 @@ def _lay_out(graph: DiGraph, sizes: Mapping[Node, Size], labels: Mapping[Edge, S
     """Put the nodes on the smallest ellipse that leaves room between them, clockwise from the top."""
     nodes = _in_order(graph)
     first = math.pi if len(nodes) == 2 else math.pi / 2
-    angles = [first - 2 * math.pi * place / len(nodes) for place in range(len(nodes))]
+    angles = [first - 2 * math.pi * index / len(nodes) for index in range(len(nodes))]
     radius = 0.0
     while True:
         boxes = {
@@ -131,7 +133,7 @@ def _lay_out(graph: DiGraph, sizes: Mapping[Node, Size], labels: Mapping[Edge, S
 
 
 def _in_order(graph: DiGraph) -> list[Node]:
-    """The nodes as they are met from the start on, END last."""
+    """The nodes in the order in which they are reached from the start, END last."""
     nodes = [node for node, start in graph.nodes(data="start") if start]
     for node in nodes:  # which grows meanwhile
         nodes += [after for after in graph.successors(node) if after not in nodes]
@@ -140,19 +142,19 @@ def _in_order(graph: DiGraph) -> list[Node]:
 
 
 def _have_room(boxes: Mapping[Node, Box], labels: Mapping[Edge, Size], edge: Edge) -> bool:
-    """Whether two boxes keep their distance, and labels fit in between."""
-    one, other = boxes[edge[0]], boxes[edge[1]]
-    if one.grown(GAP / 2).overlap(other.grown(GAP / 2)):
+    """Whether two boxes keep the least distance, and labels fit between them."""
+    source, target = boxes[edge[0]], boxes[edge[1]]
+    if source.grown(GAP / 2).overlap(target.grown(GAP / 2)):
         return False
-    angle = math.atan2(other.y - one.y, other.x - one.x)
-    between = math.dist(one.border(angle), other.border(angle + math.pi))
+    angle = math.atan2(target.y - source.y, target.x - source.x)
+    between = math.dist(source.border(angle), target.border(angle + math.pi))
     sizes = [labels.get(way, (0.0, 0.0)) for way in (edge, edge[::-1])]
     width, height = max(width for width, _ in sizes), sum(height for _, height in sizes)
     return between > abs(math.cos(angle)) * width + abs(math.sin(angle)) * height + 0.5
 
 
 def _curve(boxes: Mapping[Node, Box], edge: Edge, bend: float) -> Curve:
-    """The way of an edge, from border to border."""
+    """The curve of an edge, from border to border."""
     source, target = (boxes[node].grown(0.04) for node in edge)
     if edge[0] == edge[1]:  # a loop at the right side, or at the left one
         side = -1 if source.x < -0.01 else 1
@@ -165,30 +167,32 @@ def _curve(boxes: Mapping[Node, Box], edge: Edge, bend: float) -> Curve:
     return [first, (x, y), last]
 
 
-def _way_in(boxes: Mapping[Node, Box], node: Node) -> Curve:
-    """The arrow to a start, from where nothing else lies."""
+def _start_curve(boxes: Mapping[Node, Box], node: Node) -> Curve:
+    """The arrow to a start, from the outside."""
     box = boxes[node].grown(0.04)
     outward = math.atan2(box.y, box.x) if len(boxes) > 1 else math.pi
     x, y = box.border(outward)
     return [(x + REACH * math.cos(outward), y + REACH * math.sin(outward)), (x, y)]
 
 
-def _places(labels: Mapping[Edge, Size], curves: Mapping[Edge, Curve], boxes: Mapping[Node, Box]) -> dict[Edge, Point]:
-    """Where on its edge each label covers the least of everything else."""
-    places: dict[Edge, Point] = {}
+def _label_positions(
+    labels: Mapping[Edge, Size], curves: Mapping[Edge, Curve], boxes: Mapping[Node, Box]
+) -> dict[Edge, Point]:
+    """The position on its edge where each label covers the least of everything else."""
+    positions: dict[Edge, Point] = {}
     taken = list(boxes.values())
     for edge, size in labels.items():
         others = [_at(curve, step / 40) for other, curve in curves.items() if other != edge for step in range(41)]
         spots = [_at(curves[edge], part / 20) for part in (10, 9, 11, 8, 12, 7, 13, 6, 14)]
         areas = [Box(*spot, *size) for spot in spots]
-        best = min(areas, key=lambda area: 40 * sum(map(area.overlap, taken)) + sum(map(area.holds, others)))
-        places[edge] = (best.x, best.y)
+        best = min(areas, key=lambda area: 40 * sum(map(area.overlap, taken)) + sum(map(area.contains, others)))
+        positions[edge] = (best.x, best.y)
         taken.append(best.grown(0.04))
-    return places
+    return positions
 
 
 def _at(curve: Curve, part: float) -> Point:
-    """The point after this part of a Bezier curve, by de Casteljau's algorithm."""
+    """The point at a fraction, from 0 to 1, of a Bezier curve, by de Casteljau's algorithm."""
     points = list(curve)
     while len(points) > 1:
         points = [((1 - part) * a + part * c, (1 - part) * b + part * d) for (a, b), (c, d) in pairwise(points)]
@@ -196,7 +200,7 @@ def _at(curve: Curve, part: float) -> Point:
 
 
 class _Sheet:
-    """The paper: a matplotlib figure of its own, which leaves pyplot alone."""
+    """A matplotlib figure that does not touch pyplot's state."""
 
     def __init__(self) -> None:
         try:
@@ -211,22 +215,22 @@ class _Sheet:
         self._covered: list[Box] = []
 
     def write(self, words: object, size: float, **style: Any) -> Any:
-        """A text that has yet to be moved to its place."""
+        """A text that is positioned later."""
         clean = str(words).encode("utf-8", "replace").decode()
         style |= {"ha": "center", "va": "center", "parse_math": False, "zorder": 4}
         lines = "\n".join(textwrap.fill(line, WRAP) for line in clean.split("\n"))
         return self._axes.text(0, 0, lines, fontsize=size, **style)
 
     def size(self, *texts: Any) -> Size:
-        """How much room texts take, one below the other."""
+        """Width and height of texts, one below the other."""
         extents = [text.get_window_extent(self._renderer) for text in texts]
         return max(extent.width for extent in extents) / DPI, sum(extent.height for extent in extents) / DPI
 
-    def label(self, text: Any, place: Point) -> None:
-        """Put words on an edge."""
-        text.set_position(place)
+    def label(self, text: Any, position: Point) -> None:
+        """Put a label on an edge."""
+        text.set_position(position)
         text.set_bbox({"facecolor": PAPER, "edgecolor": "none", "pad": 1.5})
-        self._covered.append(Box(*place, *self.size(text)))
+        self._covered.append(Box(*position, *self.size(text)))
 
     def box(self, box: Box, texts: Sequence[Any], dark: bool) -> None:
         """Draw a box with these texts in it, one below the other."""
@@ -260,7 +264,7 @@ class _Sheet:
         self._axes.plot(*curve[0], marker="o", markersize=7, color=INK, zorder=3)
 
     def save(self, path: str | Path, title: str) -> None:
-        """Cut the paper to what is on it, and write it."""
+        """Fit the figure to its content, and write it."""
         words = self.write(title, 8.5, color=FAINT, style="italic")
         width, height = self.size(words)
         left, right = (sign * max(sign * box.x + box.width / 2 for box in self._covered) for sign in (-1, 1))

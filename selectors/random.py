@@ -1,4 +1,4 @@
-"""One agent at a time, by lot."""
+"""One agent at a time, in random order."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from marl_gem.selectors.base import AgentSelector, DiGraph
 
 
 class RandomSelector(AgentSelector):
-    """Agents act one at a time, in an order drawn anew every round, in which everybody acts exactly once.
+    """Agents act one at a time, in an order that is drawn for every round; in a round every agent acts once.
 
-    A newcomer acts in the current round, at a place drawn among those who are still to come. With
-    `rounds=False` there are no rounds: at every turn anybody may be drawn, also who has just acted.
+    An agent that joins acts in the current round, at a random position among those that have not acted yet.
+
+    Args:
+        rounds: False: there are no rounds, and at every turn any agent may be drawn, also the one that has just acted.
     """
 
     def __init__(self, rounds: bool = True) -> None:
@@ -41,9 +43,9 @@ class RandomSelector(AgentSelector):
 
     def graph(self, agents: Sequence[str]) -> DiGraph:
         graph = super().graph(agents)
-        graph.graph["title"] = "every round in a new order" if self._rounds else "at every turn anybody"
+        graph.graph["title"] = "every round in a new order" if self._rounds else "at every turn any agent"
         return graph
 
     def _draw_round(self) -> list[str]:
-        """Those who are to act in a new round, the first of them last."""
+        """The agents of a new round; the first to act is the last in the list."""
         return self.rng.sample(self.order, len(self.order)) if self._rounds else []

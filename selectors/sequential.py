@@ -1,4 +1,4 @@
-"""One agent at a time, round and round."""
+"""One agent at a time, in a fixed order."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from marl_gem.selectors.base import AgentSelector, DiGraph, build_graph
 
 
 class SequentialSelector(AgentSelector):
-    """Agents act one at a time, in order, round and round.
+    """Agents act one at a time, in order; the first follows the last.
 
-    Whoever leaves, nobody is skipped and nobody acts twice: the turn goes to the one who would have
-    followed. A newcomer acts last in the current round.
+    When agents leave, nobody is skipped and nobody acts twice: the turn goes to the agent that would have followed.
+    An agent that joins acts last in the current round.
     """
 
     def reset(self, agents: Sequence[str]) -> None:
         super().reset(agents)
-        self._position = -1  # of the one who acted last
+        self._position = -1  # in the order, of the agent that acted last
 
     def advance(self) -> None:
         order, position = self.order, self._position + 1
         if position >= len(order):
             position = 0
         self._position = position
-        self._acting = (order[position],) if order else ()  # what `acting` sets, sooner
+        self._acting = (order[position],) if order else ()
 
     def remove(self, agent: str) -> None:
         index = self.order.index(agent)
         super().remove(agent)
         if index <= self._position:
-            self._position -= 1  # so that the one who followed is still the next
+            self._position -= 1  # so that the agent that would have followed is still the next
 
     def graph(self, agents: Sequence[str]) -> DiGraph:
         ring = zip(agents, [*agents[1:], *agents[:1]], strict=True)

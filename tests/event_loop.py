@@ -13,12 +13,21 @@ P = ParamSpec("P")
 def async_test(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     """Run an async test in an event loop of its own. It must end within a minute and leave no task behind."""
 
+    async def test_and_check(*arguments: P.args, **keywords: P.kwargs) -> None:
+        await test(*arguments, **keywords)
+        await wait_until(lambda: len(asyncio.all_tasks()) == 1)
+
+    return async_test_with_tasks(functools.wraps(test)(test_and_check))
+
+
+def async_test_with_tasks(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """Run an async test in an event loop of its own. It must end within a minute; tasks may remain."""
+
     @functools.wraps(test)
     def run(*arguments: P.args, **keywords: P.kwargs) -> None:
         async def bounded() -> None:
             async with asyncio.timeout(60):
                 await test(*arguments, **keywords)
-            await wait_until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
         asyncio.run(bounded())
 

@@ -258,7 +258,7 @@ class ScriptedLLM:
             `default`.
         default: the answer when the script is over, or a function that makes it from the messages.
         name: goes into records.
-        max_messages: a longer prompt raises ContextTooLong, and is not recorded.
+        max_messages: a longer prompt raises ContextTooLong; only its seed is recorded, in `seeds`.
     """
 
     def __init__(
@@ -270,6 +270,7 @@ class ScriptedLLM:
     ) -> None:
         self.answers, self.default, self.name, self.max_messages = list(answers), default, name, max_messages
         self.requests: list[Request] = []
+        self.seeds: list[int] = []
 
     @property
     def prompts(self) -> list[list[Message]]:
@@ -280,6 +281,7 @@ class ScriptedLLM:
         self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
     ) -> Response:
         await asyncio.sleep(0)
+        self.seeds.append(seed)
         if len(messages) > self.max_messages:
             raise ContextTooLong(f"{len(messages)} messages do not fit")
         self.requests.append(Request(list(messages), sampling, seed, tuple(tools)))

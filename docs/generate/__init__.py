@@ -7,7 +7,8 @@
     config.py     every field of a training configuration
     metrics.py    every metric that training logs
     scenarios.py  one page a family of scenarios
-    promises.py   the directive that lists the tests of a promise of the contract
+    wrappers.py   every wrapper that a text can name
+    promises.py   what the contract promises, with the tests that hold each promise
     figure.py     the concept figure of the home page
     docstrings.py code blocks in docstrings, as reStructuredText wants them
 
@@ -19,12 +20,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generate import api, commands, docstrings, figure, promises, scenarios
+from generate import api, commands, docstrings, figure, promises, scenarios, wrappers
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-GENERATORS = (api.pages, commands.pages, scenarios.pages)
+GENERATORS = (api.pages, commands.pages, promises.pages, scenarios.pages, wrappers.pages)
 
 
 def write_pages(folder: Path) -> None:
@@ -56,7 +57,6 @@ def draw_figure(path: Path) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """What Sphinx calls: the directive, and the hook for docstrings."""
-    app.add_directive("promise-tests", promises.PromiseTests)
+    """What Sphinx calls: the hook for docstrings."""
     app.connect("autodoc-process-docstring", docstrings.process, priority=100)  # before napoleon
     return {"parallel_read_safe": True}

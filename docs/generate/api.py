@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import pkgutil
+from pathlib import Path
 from typing import NamedTuple
 
 from sphinx.pycode import ModuleAnalyzer
 
 import marl_gem
-from generate.markdown import escape, table, toctree
+from generate.markdown import Undocumented, escape, table, toctree
 
 AREAS: dict[str, tuple[str, ...]] = {
     "Contract": ("env", "step_results", "channels", "errors", "seeding"),
@@ -50,19 +50,24 @@ LEFT_OUT = (
 
 
 def modules() -> list[str]:
-    """The names of all public modules of the package, without the leading `marl_gem.`, sorted."""
-    return sorted(_walk("marl_gem", list(marl_gem.__path__)))
+    """The names of all public modules of the package, without the leading `marl_gem.`, sorted.
+
+    Files are listed, and not what `pkgutil` finds, because `marl_gem.selectors` is a package without `__init__.py`.
+    """
+    root = Path(marl_gem.__file__).parent
+    return sorted(_walk(root, ""))
 
 
-def _walk(package: str, folders: list[str]) -> list[str]:
+def _walk(folder: Path, prefix: str) -> list[str]:
     names = []
-    for module in pkgutil.iter_modules(folders, f"{package}."):
-        last = module.name.rpartition(".")[2]
-        if last.startswith("_"):
+    for path in folder.iterdir():
+        if path.name.startswith(("_", ".")):
             continue
-        names.append(module.name.removeprefix("marl_gem."))
-        if module.ispkg:
-            names += _walk(module.name, [f"{folder}/{last}" for folder in folders])
+        if path.suffix == ".py":
+            names.append(prefix + path.stem)
+        elif path.is_dir() and any(path.glob("*.py")):
+            names += [prefix + path.name] if (path / "__init__.py").exists() else []
+            names += _walk(path, f"{prefix}{path.name}.")
     return names
 
 
@@ -109,12 +114,21 @@ def _page(area: str, members: list[str]) -> str:
 
 
 def _module(name: str) -> str:
-    """A module's docstring, and below it what it defines in public, in the order of the source."""
+    """A module's docstring, and below it what it defines in public, in the order of the source.
+
+    Raises:
+        Undocumented: the module, a class or a function has no docstring.
+    """
     lines = [f".. automodule:: {name}", ""]
     module = importlib.import_module(name)
+    if not module.__doc__:
+        raise Undocumented(f"{name} has no docstring")
     for member in public(name):
         if member.value is None:
-            kind = "class" if inspect.isclass(getattr(module, member.name)) else "function"
+            found = getattr(module, member.name)
+            kind = "class" if inspect.isclass(found) else "function"
+            if not inspect.getdoc(found):
+                raise Undocumented(f"{name}.{member.name} has no docstring")
             lines += [f".. auto{kind}:: {name}.{member.name}", "   :members:" if kind == "class" else "", ""]
         else:
             hidden = "   :no-value:" if len(member.value) > LONGEST_VALUE else ""

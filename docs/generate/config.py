@@ -1,21 +1,26 @@
-"""Every field of a training configuration, from the comment that stands above it in `trainers/config.py`."""
+"""Every field of a training configuration, from the comment that stands above it in the source."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
-from pathlib import Path
-from typing import Any, NamedTuple
+import textwrap
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import msgspec
 
 from generate.markdown import Undocumented, code, escape, table
 
-SOURCE = Path(__file__).parents[2] / "trainers" / "config.py"
+INTRO = """# Training configuration
+
+A TOML file, or `--set SECTION.FIELD=VALUE` on the command line. An unknown name is an error. Every field has a default,
+except the scenario. The recipes in `trainers/recipes/` are configurations that ship.
+"""
 
 
 class Field(NamedTuple):
-    """One field: its name, type and default as they are written, and the comment above it as one line."""
+    """A field of a configuration: its name, type and default as they are written, and the comment above it."""
 
     name: str
     type: str
@@ -23,30 +28,72 @@ class Field(NamedTuple):
     comment: str
 
 
-def structs(source: str) -> dict[str, tuple[str, list[Field]]]:
-    """The configuration structs in a module's source: by name the docstring and the fields."""
-    lines = source.splitlines()
-    found = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.ClassDef) and any(_is_section(base) for base in node.bases):
-            fields = [
-                Field(
-                    statement.target.id,
-                    ast.unparse(statement.annotation),
-                    ast.unparse(statement.value) if statement.value else "",
-                    _comment_above(lines, statement.lineno - 1),
-                )
-                for statement in node.body
-                if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
-            ]
-            if fields:
-                found[node.name] = (ast.get_docstring(node) or "", fields)
+def pages() -> dict[str, str]:
+    """The page of all fields, and of the options of each algorithm.
+
+    Raises:
+        Undocumented: a field has no comment above it.
+    """
+    from marl_gem.trainers import algorithms, config
+
+    text = INTRO
+    for struct, name in _sections(config.TrainConfig):
+        text += f"\n## {_title(name)}\n\n{inspect.getdoc(struct)}\n\n{_table(struct)}"
+    for name in algorithms.algorithms():
+        algorithm = algorithms.algorithm_class(name)
+        text += f'\n## Options of the algorithm "{name}"\n\n{inspect.getdoc(algorithm)}\n\n'
+        text += f"`[algorithm.options]`\n\n{_table(algorithm.Options)}" if _fields(algorithm.Options) else "None.\n"
+    return {"config": text}
+
+
+def _title(name: str) -> str:
+    return f"`[{name}]`" if name else "At the top"
+
+
+def _table(struct: type[msgspec.Struct]) -> str:
+    rows = [
+        (code(field.name), code(field.type), code(field.default), escape(field.comment)) for field in _fields(struct)
+    ]
+    return table(("field", "type", "default", "meaning"), rows)
+
+
+def _sections(struct: type[msgspec.Struct], name: str = "") -> list[tuple[type[msgspec.Struct], str]]:
+    """A struct and those in its fields, each with its name in a file, such as `training`."""
+    found = [(struct, name)]
+    for field in msgspec.structs.fields(struct):
+        for nested in _structs_in(field.type):
+            found += _sections(nested, f"{name}.{field.encode_name}".strip("."))
     return found
 
 
-def _is_section(base: ast.expr) -> bool:
-    name = ast.unparse(base)
-    return name.endswith(("Section", "Struct", "Config"))
+def _structs_in(kind: Any) -> list[type[msgspec.Struct]]:
+    nested = [struct for argument in get_args(kind) for struct in _structs_in(argument)]
+    return [kind, *nested] if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else nested
+
+
+def _fields(struct: type[msgspec.Struct]) -> list[Field]:
+    """The fields of a struct that are no sections of their own, in the order of its source.
+
+    Raises:
+        Undocumented: one has no comment above it.
+    """
+    source = textwrap.dedent(inspect.getsource(struct))
+    lines = source.splitlines()
+    types = {field.name: field.type for field in msgspec.structs.fields(struct)}
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)
+    found = []
+    for statement in definition.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            name = statement.target.id
+            if isinstance(types[name], type) and issubclass(types[name], msgspec.Struct):
+                continue  # a section of its own
+            comment = _comment_above(lines, statement.lineno - 1)
+            if not comment:
+                raise Undocumented(f"{struct.__module__}.{struct.__qualname__}.{name} has no comment above it")
+            default = ast.unparse(statement.value) if statement.value else ""
+            found.append(Field(name, _type(types[name], statement.annotation), default, comment))
+    return found
 
 
 def _comment_above(lines: list[str], index: int) -> str:
@@ -57,52 +104,16 @@ def _comment_above(lines: list[str], index: int) -> str:
     return " ".join(comment)
 
 
-def tables(source: str) -> dict[str, str]:
-    """Where each struct stands in a configuration file: by class name the table, such as `self_play`."""
-    from marl_gem.trainers import config
-
-    found = {"TrainConfig": ""}
-    pending: list[tuple[Any, str]] = [(config.TrainConfig, "")]
-    while pending:
-        struct, prefix = pending.pop()
-        for field in msgspec.structs.fields(struct):
-            for kind in _structs_in(field.type):
-                name = f"{prefix}{field.encode_name}"
-                if kind.__name__ not in found:
-                    found[kind.__name__] = name
-                    pending.append((kind, f"{name}."))
-    return found
-
-
-def _structs_in(kind: Any) -> list[Any]:
-    arguments = getattr(kind, "__args__", ())
-    nested = [struct for argument in arguments for struct in _structs_in(argument)]
-    return ([kind] if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else []) + nested
-
-
-def pages() -> dict[str, str]:
-    """The page of all fields.
-
-    Raises:
-        Undocumented: a field has no comment above it.
-    """
-    source = SOURCE.read_text("utf-8")
-    names = tables(source)
-    sections = [INTRO]
-    for struct, (docstring, fields) in sorted(structs(source).items(), key=lambda item: names.get(item[0], "")):
-        if struct not in names:
-            continue
-        for field in fields:
-            if not field.comment:
-                raise Undocumented(f"{SOURCE.name}: {struct}.{field.name} has no comment above it")
-        title = f"`[{names[struct]}]`" if names[struct] else "At the top"
-        rows = [(code(f.name), code(f.type), code(f.default), escape(f.comment)) for f in fields]
-        sections.append(f"## {title}\n\n{docstring}\n\n" + table(("field", "type", "default", "meaning"), rows))
-    return {"config": "\n".join(sections)}
-
-
-INTRO = """# Training configuration
-
-A TOML file, or `--set TABLE.FIELD=VALUE` on the command line. Every field has a default except `scenario`, and an
-unknown name is an error. `trainers/recipes/` holds the configurations that ship.
-"""
+def _type(kind: Any, written: ast.expr) -> str:
+    """A type as it is written; of a number with bounds, the bounds instead of their name."""
+    if get_origin(kind) is not Annotated:
+        return ast.unparse(written)
+    base, *metas = get_args(kind)
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    bounds = [
+        f"{sign} {value}"
+        for meta in metas
+        for name, sign in signs.items()
+        if (value := getattr(meta, name, None)) is not None
+    ]
+    return " ".join([base.__name__, ", ".join(bounds)]).strip()

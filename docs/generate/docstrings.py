@@ -14,6 +14,8 @@ def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[
     if what == "module" and obj.__doc__:  # Sphinx takes away an indent that all lines but the first have
         lines[:] = obj.__doc__.splitlines()
     lines[:] = literal_blocks(lines)
+    if what in ("attribute", "data", "property"):
+        lines[:0] = ["..", ""]  # napoleon would take what stands before a colon in the first line for a type
 
 
 def literal_blocks(lines: list[str]) -> list[str]:

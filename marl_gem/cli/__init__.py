@@ -41,15 +41,15 @@ app.add_typer(tau, name="tau")
 
 
 def main() -> None:
-    """The entry point: what marl_gem raises on purpose, and files that cannot be used, are told in one line."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # of transformers, in the middle of ours
+    """The entry point. Errors that marl_gem raises on purpose, and files that cannot be used, are shown in one line."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars would break ours
     try:
         app()
     except MarlGemError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}")
         sys.exit(2)
     except OSError as error:
-        if error.filename is None:  # no file that somebody named: a fault of ours, to be told in full
+        if error.filename is None:  # no file that the user named: a bug, shown with its traceback
             raise
         err.print(f"[bold red]error:[/] {escape(str(error.filename))}: {escape(error.strerror or str(error))}")
         sys.exit(2)

@@ -14,11 +14,13 @@ DRAWS = 5_000_000
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A mean and its 95% interval; no interval where there is only one task. `n` counts values, not tasks."""
+    """A mean and its 95% interval."""
 
     mean: float
+    # The bounds of the interval; None where there is only one task.
     low: float | None
     high: float | None
+    # How many values there are. They may be of fewer tasks.
     n: int
 
 
@@ -29,8 +31,8 @@ def estimate(tasks: Sequence[Sequence[float]], seed: int, proportion: bool = Fal
     Args:
         tasks: the values of each task.
         seed: fixes the resamples.
-        proportion: the values lie from 0 to 1. Where all are 0 or all are 1, a bootstrap sees no doubt at all;
-            then Wilson's interval for as many trials as there are tasks is given.
+        proportion: the values lie from 0 to 1. Where all are 0 or all are 1, a bootstrap would give an interval
+            of no width; then it is Wilson's for as many trials as there are tasks.
 
     Returns:
         None if there is no value.
@@ -74,10 +76,12 @@ def _resampled(sums: list[tuple[float, int]], rng: random.Random) -> list[float]
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """`hat`: the chance that all of k tries at a task succeed (pass^k); `at`: that at least one does (pass@k)."""
+    """pass^k and pass@k for one k."""
 
     k: int
+    # The chance that all of k tries at a task succeed.
     hat: Estimate
+    # The chance that at least one of k tries at a task succeeds.
     at: Estimate
 
 
@@ -103,10 +107,10 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """The value below which `share` of them lie, between two neighbours in proportion. `ordered` is not empty."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
 def _over_tasks(way: Callable[[int, int, int], float], tried: list[tuple[int, int]], k: int, seed: int) -> Estimate:

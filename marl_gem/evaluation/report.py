@@ -365,4 +365,5 @@ def _report_1(data: dict[str, Any]) -> dict[str, Any]:
     data = rename_keys(data, {"episodes.owed": "episodes.pending", "floors": "trivial_baselines"})
     if "grid" in data:
         data = rename_keys(data, {"grid.places": "grid.cells"})
-    return {**data, "format": FORMAT, "config": _config_1(data["config"])}
+    config = data.get("config")
+    return {**data, "format": FORMAT, "config": _config_1(config) if isinstance(config, dict) else config}

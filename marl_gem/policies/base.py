@@ -1,7 +1,7 @@
 """The two protocols: a policy decides, an agent is one policy in one seat of one episode.
 
-A policy is shared by many seats in many episodes. `policy.agent(agent_id, role, seed)` makes an agent, which has
-the memory of its seat; `await agent.act(observation, info)` gives a Response.
+A policy may play many agents in many episodes. `policy.agent(agent_id, role, seed)` makes an agent, which has
+the memory of its episode; `await agent.act(observation, info)` gives a Response.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Agent(Protocol):
     """One policy in one seat of one episode."""
 
     async def act(self, observation: Observation, info: Info) -> Response:
-        """Answer an observation. `info` is what the env told this agent along with it.
+        """Answer an observation. `info` is the info that came with it.
 
         Raises:
             AgentError, LLMError: no answer can be given.
@@ -32,19 +32,19 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """Goes into records."""
+        """What records call the policy."""
         ...
 
     def agent(self, agent_id: str, role: Role, seed: int) -> Agent:
-        """Take a seat: told its role, with a seed for everything random it does."""
+        """Make an agent for one episode, with its role, and a seed for everything random that it does."""
         ...
 
 
 class PolicyPerSeat:
-    """Several policies as one: each holds the seat that it is named for.
+    """Several policies as one: each plays the agent that it is named for.
 
     Raises:
-        AgentError: when it takes a seat for which it has none.
+        AgentError: from `agent`, for an agent that it has no policy for.
     """
 
     def __init__(self, name: str, policies: Mapping[str, Policy]) -> None:

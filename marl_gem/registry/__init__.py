@@ -23,7 +23,7 @@ from marl_gem.registry.offers import (
     register_strategy,
     strategies,
 )
-from marl_gem.registry.scenarios import RegisteredScenario, find, get, list, make, register
+from marl_gem.registry.scenarios import RegisteredScenario, find, get, list, make, options, register
 from marl_gem.registry.tables import GROUP, preserved
 from marl_gem.registry.wrappers import RegisteredWrapper, WrapperSpec, register_wrapper, wrappers
 
@@ -44,6 +44,7 @@ __all__ = [
     "make",
     "make_policy",
     "make_strategy",
+    "options",
     "policies",
     "preserved",
     "register",

@@ -20,20 +20,23 @@ from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
 from marl_gem.registry.tables import families, load_family, new_table, resolve
 from marl_gem.registry.wrappers import WrapperSpec
+from marl_gem.types import TurnOrder
 
 
 @dataclass(frozen=True)
 class RegisteredScenario:
     """A scenario that can be made, and what to tell people about it.
 
-    `agents` is the least and the greatest number of agents. `unavailable` says why the scenario cannot
-    work on this machine and what would help; it is empty if it can. `options` are passed to the entry point.
+    `agents` is the least and the greatest number of agents, `turn_order` as in `Metadata`. `unavailable` says why the
+    scenario cannot work on this machine and what would help; it is empty if it can. `options` are passed to the entry
+    point.
     """
 
     id: str
     entry_point: str | Callable[..., MultiAgentEnv]
     description: str = ""
     agents: tuple[int, int] = (1, 1)
+    turn_order: TurnOrder | None = None
     unavailable: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -47,6 +50,7 @@ def register(
     *,
     description: str = "",
     agents: int | tuple[int, int] = 1,
+    turn_order: TurnOrder | None = None,
     unavailable: str = "",
     **options: Any,
 ) -> None:
@@ -57,6 +61,7 @@ def register(
         entry_point: a callable that returns an env, or where to find one: `"package.module:Class"`.
         description: one line for `marl-gem list`.
         agents: how many agents it hosts, or the least and the greatest number.
+        turn_order: "sequential", "parallel" or "mixed", for `marl-gem list`; the env's metadata must say the same.
         unavailable: why it cannot work here, and what would help.
         options: passed to the entry point; `make` may override them.
 
@@ -68,7 +73,7 @@ def register(
     if not all(id.partition(":")):
         raise RegistryError(f"{id!r} is no scenario id; write family:Name-v0, for instance 'game:{id or 'Name-v0'}'")
     bounds = (agents, agents) if isinstance(agents, int) else agents
-    _scenarios[id] = RegisteredScenario(id, entry_point, description, bounds, unavailable, options)
+    _scenarios[id] = RegisteredScenario(id, entry_point, description, bounds, turn_order, unavailable, options)
 
 
 def get(id: str) -> RegisteredScenario:
@@ -145,6 +150,29 @@ def list(family: str | None = None) -> builtins.list[RegisteredScenario]:
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
     prefix = f"{family}:" if family else ""
     return sorted((s for s in _scenarios.values() if s.id.startswith(prefix)), key=lambda scenario: scenario.id)
+
+
+def options(id: str) -> dict[str, Any]:
+    """The options that `make` takes for a scenario besides `max_steps`, with their defaults; `...` for those without.
+
+    What the entry point needs and the registration gives is no option.
+
+    Raises:
+        UnknownScenario: there is no such scenario.
+        RegistryError: its code cannot be imported.
+    """
+    scenario = find(id)
+    try:
+        parameters = inspect.signature(resolve(scenario.entry_point)).parameters.values()
+    except (ImportError, AttributeError) as error:
+        raise RegistryError(f"{id} cannot be imported: {error}") from error
+    found: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.default is not inspect.Parameter.empty:
+            found[parameter.name] = scenario.options.get(parameter.name, parameter.default)
+        elif parameter.name not in scenario.options and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            found[parameter.name] = ...
+    return found
 
 
 def _make(scenario: RegisteredScenario, options: dict[str, Any]) -> MultiAgentEnv:

@@ -102,7 +102,8 @@ class WrapperSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         registered = _get(self.name)
         try:
-            return resolve(registered.entry_point)(env, **self.values)
+            wrapped: MultiAgentEnv = resolve(registered.entry_point)(env, **self.values)
+            return wrapped
         except (ConfigError, TypeError, ValueError) as error:
             raise InvalidOption(f"the wrapper {self}: {error}. {_takes(registered)}") from error
 
@@ -155,10 +156,10 @@ def _takes(registered: RegisteredWrapper) -> str:
 _SHIPPED = {
     "time_limit": ("limits:TimeLimit", "Truncates whoever is left after max_steps steps."),
     "parse_action": (
-        "named:parse_action",
+        "parse:ParseAction",
         "Finds the action in a longer answer: boxed, tagged:TAG, matching:REGEX.",
     ),
-    "show_history": ("named:show_history", "Shows agents a view of their history in one observation."),
+    "show_history": ("history:ShowHistory", "Shows agents a view of their history in one observation."),
     "step_penalty": ("rewards:StepPenalty", "Takes penalty off an agent's reward for each of its actions."),
     "reward_scale": ("rewards:RewardScale", "Multiplies rewards by factor."),
     "reward_clip": ("rewards:RewardClip", "Keeps rewards between low and high."),

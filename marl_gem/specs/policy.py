@@ -37,7 +37,7 @@ from __future__ import annotations
 import difflib
 import re
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, cast
 
 import msgspec
 
@@ -146,16 +146,17 @@ def _split(text: str) -> list[str]:
 
 def _read_who(who: str) -> tuple[Kind, str, str, int | None]:
     """Kind, name, URL and checkpoint."""
-    if who == "random" or who == "human":
-        return who, "", "", None
+    if who in ("random", "human"):
+        return cast(Kind, who), "", "", None
     before, comma, last = who.rpartition(",")
     if comma and (not last or last.strip() in VALUES):
         raise ConfigError(f"{last!r} after {before} sets nothing; write NAME=VALUE, as in {before},temperature=0.7")
     prefix, colon, rest = who.partition(":")
-    if colon and (prefix == "scripted" or prefix == "replay"):
+    if colon and prefix in ("scripted", "replay"):
+        kind = cast(Kind, prefix)
         if not rest:
-            raise AgentError(f"{who!r} lacks a name; write {_FORMS[prefix]}")
-        return prefix, rest, "", None
+            raise AgentError(f"{who!r} lacks a name; write {_FORMS[kind]}")
+        return kind, rest, "", None
     if kind_of(who):
         model = ModelSpec.parse(who)
         return model.kind, model.name, model.url, None

@@ -203,10 +203,16 @@ def check_metadata(make: Make, plan: Plan = THOROUGH) -> None:
 def _check_registration(env: MultiAgentEnv, now: Moment) -> None:
     with contextlib.suppress(UnknownScenario):
         if ":" in env.scenario:
-            low, high = registry.get(env.scenario).agents
+            registered = registry.get(env.scenario)
+            low, high = registered.agents
             if not low <= len(env.possible_agents) <= high:
                 raise now.broken(
                     f"{env.scenario} is registered for {low} to {high} agents, but has {len(env.possible_agents)}"
+                )
+            if registered.turn_order not in (None, env.metadata.turn_order):
+                raise now.broken(
+                    f"{env.scenario} is registered with the turn order {registered.turn_order!r}, but its metadata "
+                    f"says {env.metadata.turn_order!r}"
                 )
 
 

@@ -1,6 +1,6 @@
 """Calls of tools, as they stand in an action: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
 
-This is the one place that reads and writes them. A back end whose server tells calls apart from text
+This is the one position that reads and writes them. A back end whose server tells calls apart from text
 writes them with `write_call`; an env that offers tools reads them with `read_calls`. The format is that of
 the Hermes and Qwen chat templates.
 """
@@ -25,7 +25,7 @@ class BrokenCall(NamedTuple):
 class Action(NamedTuple):
     """An action taken apart: what is said, and the calls in their order."""
 
-    said: str
+    text: str
     calls: list[ToolCall | BrokenCall]
 
 
@@ -36,17 +36,17 @@ def read_calls(text: str) -> Action:
     closed reaches to the end of the text. Arguments may also be given as JSON within a string, as the
     OpenAI API writes them.
     """
-    said: list[str] = []
+    outside: list[str] = []
     calls: list[ToolCall | BrokenCall] = []
-    place = 0
-    while (start := text.find(OPEN, place)) >= 0:
-        said.append(text[place:start])
+    position = 0
+    while (start := text.find(OPEN, position)) >= 0:
+        outside.append(text[position:start])
         end = text.find(CLOSE, start)
         inner = text[start + len(OPEN) : end if end >= 0 else len(text)]
         calls.append(_read_call(inner))
-        place = end + len(CLOSE) if end >= 0 else len(text)
-    said.append(text[place:])
-    return Action("".join(said).strip(), calls)
+        position = end + len(CLOSE) if end >= 0 else len(text)
+    outside.append(text[position:])
+    return Action("".join(outside).strip(), calls)
 
 
 def write_call(name: str, arguments: dict[str, Any] | str) -> str:

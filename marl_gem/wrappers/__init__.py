@@ -4,15 +4,16 @@
     env = RecordEpisodes(EpisodeStatistics(TimeLimit(ParseAction(env, boxed()), 20)), "runs/loop")
 
     TimeLimit            truncates after a number of steps
-    ParseAction          gives the env the action within a longer answer: boxed, tagged, matching
+    ParseAction          finds the action in a longer response: boxed, tagged, matching
     MapObservation       changes the text that agents observe
     StepPenalty, RewardScale, RewardClip
-    EpisodeStatistics    tells what episodes came to
+    EpisodeStatistics    return, steps and turns of each episode, and means
     RecordEpisodes       writes episodes to a file
     ShowHistory          shows agents a view of their history, for loops from text to text
 
-A wrapper is an env: whatever takes an env takes it wrapped. Wrappers that in some order make no sense say so
-when they are put together. For others, derive from `Wrapper`, `ObservationWrapper` or `RewardWrapper`.
+A wrapper is an env: whatever takes an env takes it wrapped. Wrappers that do not work in some order raise a
+ConfigError that names the right order. For other wrappers, derive from `Wrapper`, `ObservationWrapper` or
+`RewardWrapper`.
 """
 
 from marl_gem.wrappers.base import Wrapper

@@ -1,12 +1,13 @@
-"""Games of our own, as `game:<Name>-v0`."""
+"""Small games that ship with marl_gem, as `game:<Name>-v0`."""
 
 from marl_gem.registry import register, register_analysis, register_policy
 
 register(
     "game:KuhnPoker-v0",
     "marl_gem.scenarios.games.kuhn_poker:KuhnPoker",
-    description="Poker with three cards and one bet; small enough that play can be judged exactly.",
+    description="Poker with three cards and one bet, two players. Its exploitability is computed exactly.",
     agents=2,
+    turn_order="sequential",
 )
 register_analysis(
     "game:KuhnPoker-v0",
@@ -18,8 +19,9 @@ register_analysis(
 register(
     "game:TicTacToe-v0",
     "marl_gem.scenarios.games.tictactoe:TicTacToe",
-    description="Three in a row; a hundred lines, made for speed and as a model to write others by.",
+    description="Tic-tac-toe, two players. A short and fast implementation, to be used as a template.",
     agents=2,
+    turn_order="sequential",
 )
 register_policy(
     "game:TicTacToe-v0",

@@ -160,7 +160,7 @@ def average(strategies: Sequence[Strategy]) -> dict[InformationSet, float]:
     At every information set each strategy counts by how likely its own earlier moves lead there.
     """
 
-    def own_reach(strategy: Strategy, at: InformationSet) -> float:
+    def reach_of(strategy: Strategy, at: InformationSet) -> float:
         card, history = at
         reach = 1.0
         for length in range(len(history) % 2, len(history), 2):
@@ -170,7 +170,7 @@ def average(strategies: Sequence[Strategy]) -> dict[InformationSet, float]:
 
     result = {}
     for at in INFORMATION_SETS:
-        weights = [own_reach(strategy, at) for strategy in strategies]
+        weights = [reach_of(strategy, at) for strategy in strategies]
         total = sum(weights)
         weighted = sum(w * s[at] for w, s in zip(weights, strategies, strict=True))
         result[at] = weighted / total if total else 0.5

@@ -44,8 +44,8 @@ def winnings(cards: str, history: History) -> int:
 
 def situation(card: str, history: History) -> str:
     """An information set in words: what the player to move knows."""
-    said = ", ".join(history) or "nothing"
-    return f"Your card: {card}. Moves so far: {said}. Your moves: {' '.join(f'[{move}]' for move in moves(history))}"
+    past = ", ".join(history) or "nothing"
+    return f"Your card: {card}. Moves so far: {past}. Your moves: {' '.join(f'[{move}]' for move in moves(history))}"
 
 
 class KuhnPoker(MultiAgentEnv):

@@ -16,7 +16,7 @@ OPPONENT = dict(zip(PLAYERS, reversed(PLAYERS), strict=True))
 
 SQUARES = "123456789"
 LINES = ("123", "456", "789", "147", "258", "369", "159", "357")
-BIT = {square: 1 << place for place, square in enumerate(SQUARES)}
+BIT = {square: 1 << index for index, square in enumerate(SQUARES)}
 MOVE = {square: f"[{square}]" for square in SQUARES}
 WON = frozenset(
     squares

@@ -18,14 +18,16 @@ for _name, _what in (("retail", "an online shop"), ("airline", "an airline")):
         _MAKE,
         description=f"TAU-bench: a customer of {_what} and an assistant with tools, both agents.",
         agents=2,
+        turn_order="sequential",
         unavailable=official.missing(_name),
         name=_name,
     )
     register(
         f"tau:{_name}-mini-v0",
         _MAKE,
-        description=f"TAU-bench with a small world of our own, nothing to download: {_what}.",
+        description=f"TAU-bench's tools on a small generated data set that ships with marl_gem: {_what}.",
         agents=2,
+        turn_order="sequential",
         unavailable="" if (_MINI / _name / "policy.md").is_file() else "its world is still being made",
         name=f"{_name}-mini",
     )
@@ -33,14 +35,15 @@ for _name, _what in (("retail", "an online shop"), ("airline", "an airline")):
 register(
     "tau:desk-v0",
     _MAKE,
-    description="A help desk for parcels: dialogues so short that tiny models learn both seats from scratch.",
+    description="A help desk for parcels with short dialogues: tiny models learn both seats from scratch.",
     agents=2,
+    turn_order="sequential",
     name="desk",
     max_actions=8,
 )
 for _skill, _what in {
-    "expert": "Does well in either seat, and reads nothing but what the seat is shown.",
-    "novice": "Knows how things are said and called, but not when.",
+    "expert": "Solves every task in either seat, from what the seat is shown alone.",
+    "novice": "Uses the right phrases and calls at random times; an expert in a third of its turns.",
 }.items():
     register_policy(
         "tau:desk-v0", _skill, "marl_gem.scenarios.tau.desk.experts:policy", description=_what, skill=_skill

@@ -41,7 +41,7 @@ AIRPORTS = {
 }
 
 MOST_PAYMENTS = 10_000
-"""So long a reservation's payments may be listed; beyond that it cannot be cancelled once more."""
+"""The most payments of a reservation that can still be cancelled."""
 
 Cabin = Literal["basic_economy", "economy", "business"]
 
@@ -298,9 +298,9 @@ def update_reservation_flights(
     segments = copy_json(flights)
     booked = {(old["flight_number"], old["date"]): old for old in reversed(reservation["flights"])}
     for flight in segments:
-        place = flight["flight_number"], flight.get("date")
-        if cabin == reservation["cabin"] and all(isinstance(part, str) for part in place) and place in booked:
-            flight |= {name: booked[place][name] for name in ("price", "origin", "destination")}
+        segment = flight["flight_number"], flight.get("date")
+        if cabin == reservation["cabin"] and all(isinstance(part, str) for part in segment) and segment in booked:
+            flight |= {name: booked[segment][name] for name in ("price", "origin", "destination")}
         else:
             _price_now(db, flight, cabin, passengers)
         total_price += flight["price"] * len(passengers)

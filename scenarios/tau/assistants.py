@@ -61,12 +61,12 @@ Dialogues that went well:
 
 def act(policy: Policy) -> Policy:
     """Writes each action as JSON. What cannot be read as one is answered with an error, or said if it is plain text."""
-    return Rephrased(policy, "act", role=_in_text(_ACT), say=_action, hear=_told)
+    return Rephrased(policy, "act", role=_in_text(_ACT), say=_action, hear=_with_speakers)
 
 
 def react(policy: Policy) -> Policy:
     """As `act`, after a thought, which goes into `Response.reasoning` and no further."""
-    return Rephrased(policy, "react", role=_in_text(_REACT), say=_action, hear=_told)
+    return Rephrased(policy, "react", role=_in_text(_REACT), say=_action, hear=_with_speakers)
 
 
 def few_shot(policy: Policy, examples: Sequence[str], shots: int = 5) -> Policy:
@@ -85,8 +85,8 @@ def few_shot(policy: Policy, examples: Sequence[str], shots: int = 5) -> Policy:
 
     def shown(role: Role, seed: int) -> Role:
         drawn = random.Random(derive_seed(seed, "examples")).sample(examples, min(shots, len(examples)))
-        told = "\n\n".join(f"Example {number}\n\n{text}" for number, text in enumerate(drawn, 1))
-        return Role(f"{role.instructions.rstrip()}\n\n{_EXAMPLES.format(examples=told)}", role.tools)
+        shown_examples = "\n\n".join(f"Example {number}\n\n{text}" for number, text in enumerate(drawn, 1))
+        return Role(f"{role.instructions.rstrip()}\n\n{_EXAMPLES.format(examples=shown_examples)}", role.tools)
 
     return Rephrased(policy, f"{min(shots, len(examples))}-shot", role=shown)
 
@@ -96,10 +96,10 @@ def example(episode: Episode, longest: int = 400) -> str:
     lines: list[str] = []
     for turn in episode.turns_of("assistant"):
         lines += _overheard(turn.observation, longest)
-        said, calls = read_calls(turn.response.text)
+        text, calls = read_calls(turn.response.text)
         called = [call for call in calls if isinstance(call, ToolCall)]
         lines += [f"You call: {_json(name=call.name, arguments=call.arguments)}" for call in called]
-        lines += [] if calls else [f"You: {said}"]
+        lines += [] if calls else [f"You: {text}"]
     return "\n".join(lines)
 
 
@@ -107,17 +107,17 @@ def example(episode: Episode, longest: int = 400) -> str:
 
 
 def _in_text(form: str) -> Callable[[Role, int], Role]:
-    def told(role: Role, seed: int) -> Role:
+    def with_tools(role: Role, seed: int) -> Role:
         lines = [
             _json(name=tool.name, description=tool.description, parameters=tool.parameters)
             for tool in (*role.tools, _SPEAKING)
         ]
         return Role("\n\n".join([role.instructions.rstrip(), _TOOLS.format(tools="\n".join(lines)), form]))
 
-    return told
+    return with_tools
 
 
-def _told(observation: Observation) -> str:
+def _with_speakers(observation: Observation) -> str:
     """Every message opens with who speaks, so that a customer who plays a tool is seen through."""
     return "\n".join(_overheard(observation))
 

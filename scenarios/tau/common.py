@@ -14,11 +14,11 @@ from marl_gem.scenarios.tau.tool import Refused, tool
 
 _ALLOWED = "0123456789+-*/(). "
 _LONGEST = 100_000
-"""So many characters are read at most: to take a text apart needs 250 times its memory."""
+"""The most characters of an expression: to parse a text takes 250 times its memory."""
 _BITS = 200_000
-"""Whole numbers above so many bits count as too large for a float, which they are, without being worked out."""
+"""Integers above this many bits are too large for a float, and are not computed."""
 _ALL_BITS = 10_000_000
-"""So many bits the whole numbers of one expression may have together, so that none takes longer than a second."""
+"""The most bits of all integers of one expression together, which bounds the time it takes to about a second."""
 _CALL = re.compile(r"[\d.)] *\(")
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {

@@ -1,7 +1,7 @@
 """The data behind a domain: loaded once, shared by all episodes, copied record by record where one writes.
 
     Database   the tables of a domain, never changed after loading
-    Session    one episode's view of them: what it writes is its own
+    Session    one episode's view of them, with its changes
     Table      a session's view of one table
 
 A record is a plain dict of JSON values. Two states are equal where all records are equal as JSON with sorted
@@ -50,8 +50,8 @@ class Database:
 class Session:
     """One episode's view of a database: tables by name, each like a dict of records.
 
-    Copying one (`copy.deepcopy`) copies what it wrote and shares the rest. `corrected` tells tools to leave out the
-    oddities of the official ones; see `domain.CORRECTIONS`.
+    Copying one (`copy.deepcopy`) copies what it wrote and shares the rest. With `corrected`
+    tools leave out the oddities of the official ones; see `domain.CORRECTIONS`.
     """
 
     def __init__(self, database: Database, corrected: bool = False) -> None:
@@ -65,9 +65,9 @@ class Session:
         return table
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Session:
-        twin = Session(self.database, self.corrected)
-        twin._tables = {name: copy.deepcopy(table, memo) for name, table in self._tables.items()}
-        return twin
+        copied = Session(self.database, self.corrected)
+        copied._tables = {name: copy.deepcopy(table, memo) for name, table in self._tables.items()}
+        return copied
 
     def differences(self, other: Session) -> list[tuple[str, str]]:
         """Table and key of every record in which two views of one database differ, sorted."""
@@ -81,10 +81,10 @@ class Session:
     def digest(self) -> str:
         """The official hash of the whole: SHA-256 of `json.dumps(data, sort_keys=True)`."""
         sha = hashlib.sha256(b"{")
-        for place, name in enumerate(sorted(self.database.tables)):
+        for index, name in enumerate(sorted(self.database.tables)):
             table = self[name]
             records = (f"{json.dumps(key)}: {table.text(key)}" for key in sorted(table))
-            sha.update(f"{', ' if place else ''}{json.dumps(name)}: {{".encode())
+            sha.update(f"{', ' if index else ''}{json.dumps(name)}: {{".encode())
             sha.update(", ".join(records).encode())
             sha.update(b"}")
         sha.update(b"}")
@@ -97,18 +97,18 @@ class Table:
     def __init__(self, database: Database, name: str) -> None:
         self._shared = database.tables[name]
         self._shared_texts = database.texts[name]
-        self._own: dict[str, Record] = {}
-        self._own_texts: dict[str, str] = {}
+        self._written: dict[str, Record] = {}
+        self._written_texts: dict[str, str] = {}
 
     def __contains__(self, key: object) -> bool:
-        return key in self._shared or key in self._own
+        return key in self._shared or key in self._written
 
     def __getitem__(self, key: str) -> Record:
-        return self._own[key] if key in self._own else self._shared[key]
+        return self._written[key] if key in self._written else self._shared[key]
 
     def __iter__(self) -> Iterator[str]:
         yield from self._shared
-        yield from (key for key in self._own if key not in self._shared)
+        yield from (key for key in self._written if key not in self._shared)
 
     def items(self) -> Iterator[tuple[str, Record]]:
         """Keys and records, in the order of the data's file, then what was added."""
@@ -116,34 +116,34 @@ class Table:
 
     def edit(self, key: str) -> Record:
         """The session's own copy of a record, to change in place."""
-        if key not in self._own:
-            self._own[key] = copy_json(self._shared[key])
-        self._own_texts.pop(key, None)
-        return self._own[key]
+        if key not in self._written:
+            self._written[key] = copy_json(self._shared[key])
+        self._written_texts.pop(key, None)
+        return self._written[key]
 
     def add(self, key: str, record: Record) -> None:
         """A new record, or another in place of the old one."""
-        self._own[key] = record
-        self._own_texts.pop(key, None)
+        self._written[key] = record
+        self._written_texts.pop(key, None)
 
     @property
     def written(self) -> set[str]:
         """The keys of the records that this session may have changed."""
-        return set(self._own)
+        return set(self._written)
 
     def text(self, key: str) -> str | None:
         """A record as JSON with sorted keys; None if there is none."""
-        if key not in self._own:
+        if key not in self._written:
             return self._shared_texts.get(key)
-        if key not in self._own_texts:
-            self._own_texts[key] = canonical(self._own[key])
-        return self._own_texts[key]
+        if key not in self._written_texts:
+            self._written_texts[key] = canonical(self._written[key])
+        return self._written_texts[key]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Table:
-        twin = Table.__new__(Table)
-        twin._shared, twin._shared_texts = self._shared, self._shared_texts
-        twin._own, twin._own_texts = copy_json(self._own), self._own_texts.copy()
-        return twin
+        copied = Table.__new__(Table)
+        copied._shared, copied._shared_texts = self._shared, self._shared_texts
+        copied._written, copied._written_texts = copy_json(self._written), self._written_texts.copy()
+        return copied
 
 
 def copy_json(value: Any) -> Any:

@@ -150,17 +150,17 @@ class Domain:
 
         return lru_cache(None)(goal)
 
-    def judge(self, split: str, index: int, session: Session, said: Sequence[str]) -> Verdict:
+    def judge(self, split: str, index: int, session: Session, messages: Sequence[str]) -> Verdict:
         """The official reward: 1 if the data is as in the goal and every output was said, else 0.
 
         Args:
             split, index: the task.
             session: the episode's data at its end.
-            said: every message of the assistant to the customer. An output counts as said if it occurs in one
+            messages: every message of the assistant to the customer. An output counts as said if it occurs in one
                 of them; case and commas of the message do not matter.
         """
         differences = session.differences(self.goal(split, index))
-        heard = [message.lower().replace(",", "") for message in said]
+        heard = [message.lower().replace(",", "") for message in messages]
         outputs = self.splits[split][index].outputs
         missing = [output for output in outputs if not any(output.lower() in message for message in heard)]
         return Verdict(0.0 if differences or missing else 1.0, differences, missing)
@@ -180,7 +180,7 @@ class Domain:
             rewards["transfer"].append(self.judge(split, index, fresh, ()).reward if may_hand_over else 0.0)
             rewards["gold-without-words"].append(self.judge(split, index, goal, ()).reward)
             rewards["gold"].append(self.judge(split, index, goal, task.outputs).reward)
-        return {name: tuple(own) for name, own in rewards.items()}
+        return {name: tuple(values) for name, values in rewards.items()}
 
 
 def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) -> Domain:
@@ -197,7 +197,7 @@ def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) ->
         raise RecordError(f"{folder} lacks records in {', '.join(f'data/{name}.json' for name in lacking)}")
     offered = {tool.name: tool for tool in tools.TOOLS}
     if (file := folder / "tools.json").exists():
-        offered = {spec.name: _told_as(offered, spec, file) for spec in _read_specs(file)}
+        offered = {spec.name: _with_schema(offered, spec, file) for spec in _read_specs(file)}
     return Domain(
         name=name,
         official=official,
@@ -212,7 +212,7 @@ def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) ->
     )
 
 
-def _told_as(tools: Mapping[str, Tool], spec: ToolSpec, file: Path) -> Tool:
+def _with_schema(tools: Mapping[str, Tool], spec: ToolSpec, file: Path) -> Tool:
     if spec.name not in tools:
         raise RecordError(f"{file} offers {spec.name!r}, which is no tool of this domain")
     return Tool(spec, tools[spec.name].function, tools[spec.name].parameters)
@@ -268,9 +268,9 @@ def _read_user_role(file: Path) -> str:
     if not file.exists():
         return ""
     text = _text(file)
-    for place in ("{instruction}", "{stop}"):
-        if place not in text:
-            raise RecordError(f"{file} lacks {place}: without it the customer knows nothing of it")
+    for placeholder in ("{instruction}", "{stop}"):
+        if placeholder not in text:
+            raise RecordError(f"{file} lacks {placeholder}: without it the customer knows nothing of it")
     return text
 
 

@@ -141,11 +141,11 @@ class TauEnv(MultiAgentEnv):
         ((agent, text),) = actions.items()
         self._tell_task()
         has_tools = agent == ASSISTANT or self.domain.user_tools
-        said, calls = read_calls(text) if has_tools else (text, [])
+        words, calls = read_calls(text) if has_tools else (text, [])
         if self.official and agent == ASSISTANT and calls:
-            self._hear_official_call(said, calls)
+            self._hear_official_call(words, calls)
         elif calls:
-            self._hear_calls(agent, said, calls)
+            self._hear_calls(agent, words, calls)
         elif agent == USER:
             self._hear_user(text)
         else:
@@ -173,7 +173,7 @@ class TauEnv(MultiAgentEnv):
         self._seen[USER] = _heard(text)
         self.selector.direct(USER)  # also after the last action: the user may still end the dialogue
 
-    def _hear_calls(self, agent: str, said: str, calls: Sequence[ToolCall | BrokenCall]) -> None:
+    def _hear_calls(self, agent: str, words: str, calls: Sequence[ToolCall | BrokenCall]) -> None:
         """Carry calls out and answer them; whatever was said beside them nobody hears."""
         room = 1 if self.calls == "first" else self.max_actions - self.used[agent]
         results: list[ContentPart] = []
@@ -188,9 +188,9 @@ class TauEnv(MultiAgentEnv):
             if self._hands_over(agent, call):
                 break
         ignored = calls[len(results) :]
-        if ignored or said:
-            words = ["what was said beside a call"] if said else []
-            info["ignored"] = ", ".join([f"{len(ignored)} of {len(calls)} calls"] * bool(ignored) + words)
+        if ignored or words:
+            beside = ["what was said beside a call"] if words else []
+            info["ignored"] = ", ".join([f"{len(ignored)} of {len(calls)} calls"] * bool(ignored) + beside)
         results += [_result(_name(call), _NOT_CARRIED_OUT) for call in ignored]  # chat APIs insist on an answer to each
         self._seen[agent] = results
         if self._hands_over(agent, call):
@@ -198,12 +198,12 @@ class TauEnv(MultiAgentEnv):
         else:
             self._give_turn(agent)
 
-    def _hear_official_call(self, said: str, calls: Sequence[ToolCall | BrokenCall]) -> None:
+    def _hear_official_call(self, words: str, calls: Sequence[ToolCall | BrokenCall]) -> None:
         """The first call under the official rules: `respond` speaks to the user, a broken call ends the dialogue."""
         first = calls[0]
         info = self.infos[ASSISTANT]
         if isinstance(first, ToolCall) and first.name != RESPOND:
-            self._hear_calls(ASSISTANT, said, calls)
+            self._hear_calls(ASSISTANT, words, calls)
             return
         content = first.arguments.get("content") if isinstance(first, ToolCall) else None
         if isinstance(content, str):
@@ -244,8 +244,8 @@ class TauEnv(MultiAgentEnv):
 
     def _end(self, end: End) -> None:
         """Give both their rewards, and say why."""
-        said = [text for speaker, text in self.dialogue[1:] if speaker == ASSISTANT]
-        verdict = self.domain.judge(self.split, self.task_index, self.session, said)
+        messages = [text for speaker, text in self.dialogue[1:] if speaker == ASSISTANT]
+        verdict = self.domain.judge(self.split, self.task_index, self.session, messages)
         why = failure(verdict, end, self.transfer == "official" or self.domain.hands_over(self.task))
         if why:
             verdict = verdict._replace(reward=0.0)

@@ -28,11 +28,11 @@ Dialogue, from the first message to the last:
 
 
 class Judge:
-    """Reads instruction and dialogue, and says how well the user played its part.
+    """Asks a language model how well the user played its part, given the instruction and the dialogue.
 
     An env waits for the answer, so it steps in threads; all questions go through one event loop, which may serve
-    any number of envs. The model should be the judge's own: one that runs in this process cannot answer on two
-    event loops.
+    any number of envs. A model that runs in this process must not be shared with the rollout: it cannot
+    answer on two event loops.
 
     Args:
         llm: the model.
@@ -64,7 +64,7 @@ class Judge:
         return float(numbers[0]) / 10
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        """The event loop, begun with the first question."""
+        """The event loop, started with the first question."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -73,6 +73,6 @@ class Judge:
 
 
 def question(dialogue: Dialogue) -> str:
-    """What the judge is asked."""
+    """The prompt that the judge is sent."""
     lines = (json.dumps({"speaker": speaker, "text": text}) for speaker, text in dialogue.messages)
     return _QUESTION.format(instruction=json.dumps(dialogue.task.instruction), dialogue="\n".join(lines))

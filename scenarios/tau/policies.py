@@ -100,13 +100,13 @@ def _pattern(mark: str) -> re.Pattern[str]:
 def together(answer: Response, others: Sequence[Response]) -> Response:
     """An answer with the tokens, cost, time and retries of others that it took to get there."""
     every = [answer, *others]
-    fresh = [one for one in every if not one.cached] or every
-    costs = [one.cost for one in fresh if one.usage or one.token_ids or one.cost is not None]
+    fresh = [response for response in every if not response.cached] or every
+    costs = [r.cost for r in fresh if r.usage or r.token_ids or r.cost is not None]
     return msgspec.structs.replace(
         answer,
-        usage=dict(sum((Counter(one.usage) for one in every), Counter())),
+        usage=dict(sum((Counter(response.usage) for response in every), Counter())),
         cost=None if not costs or None in costs else sum(cost or 0.0 for cost in costs),
-        seconds=sum(one.seconds for one in every),
-        retries=sum(one.retries for one in every),
-        cached=all(one.cached for one in every),
+        seconds=sum(response.seconds for response in every),
+        retries=sum(response.retries for response in every),
+        cached=all(response.cached for response in every),
     )

@@ -1,4 +1,4 @@
-"""From a domain's folder to a scenario with an id, its scripted policies and its strategies.
+"""Registers a domain's folder as a scenario, with scripted policies and strategies.
 
     register_domain("my:Library-v0", "examples/library")     # in Python
     export MARL_GEM_TAU_DOMAINS=examples/library              # for the command line: tau:library-v0
@@ -25,9 +25,9 @@ VARIABLE = "MARL_GEM_TAU_DOMAINS"
 
 _SCRIPTS = {
     "oracle": "Makes each task's own calls and says what must be said; as the user, tells its instruction and stops.",
-    "gold-without-words": "A floor: makes each task's own calls and says nothing of use.",
-    "noop": "A floor: calls nothing, but says what must be said.",
-    "transfer": "A floor: hands over to a human at once.",
+    "gold-without-words": "Trivial baseline: makes each task's own calls and says nothing of use.",
+    "noop": "Trivial baseline: calls nothing, but says every required output.",
+    "transfer": "Trivial baseline: hands over to a human at once.",
 }
 
 
@@ -53,8 +53,8 @@ def register_domain(id: str, folder: str | Path, **options: Any) -> Domain:
         RegistryError: the id is taken, or has no family.
     """
     domain = load_folder(folder)
-    what = f"TAU: {domain.name}, a domain of one's own; a customer and an assistant with tools, both agents."
-    register(id, functools.partial(TauEnv, domain), description=what, agents=2, **options)
+    what = f"TAU: {domain.name}, a domain from a folder: a customer and an assistant with tools, both agents."
+    register(id, functools.partial(TauEnv, domain), description=what, agents=2, turn_order="sequential", **options)
     register_scripts(id)
     register_strategies(id)
     return domain

@@ -1,10 +1,10 @@
-"""What both seats earn, and why it is nothing.
+"""The rewards of both seats, and the reasons for a reward of 0.
 
-The assistant's reward is the official one; `failure` names what stands against it. The user's is a function of
-the finished dialogue:
+The assistant's reward is the official one; `failure` names what is wrong. The user's is a function of the
+finished dialogue:
 
-    task        the assistant's; a user who tells what is needed when it is needed earns more
-    fidelity    how true the user stays to its instruction, so that it learns neither to invent nor to give up
+    task        the same as the assistant's
+    fidelity    how closely the user keeps to its instruction: invents nothing, gives what is needed
     judge:MODEL a language model's opinion, see `judge.Judge`
 """
 
@@ -47,7 +47,7 @@ def task_reward(dialogue: Dialogue) -> float:
 
 
 def fidelity(dialogue: Dialogue) -> float:
-    """How true the user stays to its instruction, from 0 to 1: the product of what `Fidelity` measures."""
+    """How closely the user keeps to its instruction, from 0 to 1: the product of the shares in `Fidelity`."""
     return math.prod(measure_fidelity(dialogue))
 
 
@@ -59,22 +59,27 @@ class Fidelity(NamedTuple):
     `needed`: of the names, ids and numbers in the instruction that the task's own calls are made with, those the
     user gave; where there are none, of the details in the instruction; where there are none either, 1 if it said
     anything.
-    `own`: of its messages, those that read out no long stretch of the instruction.
+    `own_words`: of its messages, those that read out no long stretch of the instruction.
     `ended`: 0 if the dialogue had to be cut off.
     """
 
     known: float
     needed: float
-    own: float
+    own_words: float
     ended: float
 
 
 def measure_fidelity(dialogue: Dialogue) -> Fidelity:
-    """What `fidelity` is made of."""
-    told = dialogue.user_messages
+    """The shares that `fidelity` multiplies."""
+    messages = dialogue.user_messages
     stretches = set(_stretches(dialogue.task.instruction))
-    own = [not stretches.intersection(_stretches(text)) for text in told]
-    return Fidelity(_known(dialogue), _needed(dialogue.task, told), _share(own), float(dialogue.end != "cut off"))
+    own_words = [not stretches.intersection(_stretches(text)) for text in messages]
+    return Fidelity(
+        known=_known(dialogue),
+        needed=_needed(dialogue.task, messages),
+        own_words=_share(own_words),
+        ended=float(dialogue.end != "cut off"),
+    )
 
 
 USER_REWARDS: dict[str, UserReward] = {"task": task_reward, "fidelity": fidelity}
@@ -118,16 +123,16 @@ def _known(dialogue: Dialogue) -> float:
     return _share(given)
 
 
-def _needed(task: Task, told: list[str]) -> float:
+def _needed(task: Task, messages: list[str]) -> float:
     instruction = _words(task.instruction)
     named = {_words(text) for action in task.actions for text in _texts(action.arguments) if _NAME.search(text)}
-    said = "".join(map(_words, told))
-    if given := [words in said for words in named if words and words in instruction]:
+    spoken = "".join(map(_words, messages))
+    if given := [words in spoken for words in named if words and words in instruction]:
         return _share(given)
-    details = {detail for text in told for detail in _details(text)}
+    details = {detail for text in messages for detail in _details(text)}
     if given := [detail in details for detail in set(_details(task.instruction))]:
         return _share(given)
-    return float(bool(told))
+    return float(bool(messages))
 
 
 def _details(text: str) -> list[str]:
@@ -156,6 +161,6 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(part)
 
 
-def _share(held: list[bool]) -> float:
+def _share(holds: list[bool]) -> float:
     """The share that holds; 1 where there is nothing to hold."""
-    return sum(held) / len(held) if held else 1.0
+    return sum(holds) / len(holds) if holds else 1.0

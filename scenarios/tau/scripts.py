@@ -1,11 +1,11 @@
-"""Scripted policies for both seats: an oracle that does what each task asks for, and floors to compare with.
+"""Scripted policies for both seats: an oracle that does what each task asks for, and trivial baselines.
 
     oracle              makes the task's own calls, then says what must be said
     gold-without-words  makes the task's own calls and says nothing of use
     noop                calls nothing, but says what must be said
     transfer            hands over to a human at once
 
-Seated as the user, each tells its instruction and stops once it is answered. They know the task from
+As the user, each says its instruction and stops once it is answered. They read the task's number from
 `info["task"]`, which a language model is never shown.
 """
 
@@ -64,11 +64,11 @@ def policy(scenario: str, options: Mapping[str, Any], script: str) -> ScriptPoli
     """The policy that is seated as `scripted:NAME`; see `marl_gem.registry.register_policy`.
 
     Raises:
-        ConfigError: the scenario's tasks are not told by a domain, so that there is nothing to read a script from.
+        ConfigError: the scenario is no TAU domain, so that its tasks have no calls to make.
     """
     env = registry.make(scenario, **options)
     if not isinstance(env, TauEnv):
-        raise ConfigError(f"{scenario} has no tasks with calls of their own, which scripted:{script} needs")
+        raise ConfigError(f"{scenario} has no TAU tasks, which scripted:{script} needs")
     return ScriptPolicy(script, env.domain, env.domain.splits[env.split])
 
 
@@ -77,7 +77,7 @@ class ScriptPolicy:
 
     Args:
         script: one of `SCRIPTS`, by name.
-        domain, tasks: what is played; `info["task"]` tells the number of the task.
+        domain, tasks: the domain, and its tasks in the order that `info["task"]` counts.
     """
 
     def __init__(self, script: str, domain: Domain, tasks: Sequence[Task]) -> None:
@@ -103,7 +103,7 @@ class ScriptPolicy:
 
 
 class ScriptAgent:
-    """A script in one seat of one episode; the first `info` tells which task it is."""
+    """A script in one seat of one episode. The task is the one in its first `info`."""
 
     def __init__(self, lines: Callable[[int], Iterator[str]]) -> None:
         self._lines = lines

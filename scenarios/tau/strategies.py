@@ -23,11 +23,17 @@ EXAMPLES = "train"
 
 _HERE = "marl_gem.scenarios.tau"
 _STRATEGIES: tuple[tuple[str, str, str, tuple[Need, ...], str], ...] = (
-    (USER, "react", "users:react", (), "Thinks before each message; nobody hears the thought."),
+    (USER, "react", "users:react", (), "Thinks before each message; the thought is not sent."),
     (USER, "verify", "users:verify", ("judge",), "Has each message judged, and draws another if it is refused."),
-    (USER, "reflect", "users:reflect", ("judge",), "Has each message judged, and writes it anew, told what is wrong."),
+    (
+        USER,
+        "reflect",
+        "users:reflect",
+        ("judge",),
+        "Has each message judged, and rewrites it if it is refused.",
+    ),
     (ASSISTANT, "act", "assistants:act", (), "Every answer is one action, written as JSON."),
-    (ASSISTANT, "react", "assistants:react", (), "As act, after a thought, which nobody hears."),
+    (ASSISTANT, "react", "assistants:react", (), "As act, after a thought that is not sent."),
     (USER, "official", "official_seats:user", ("env",), "As published scores were made; with the option official."),
     (
         ASSISTANT,
@@ -51,13 +57,13 @@ def few_shot(policy: Policy, env: MultiAgentEnv) -> Policy:
 
     Args:
         policy: the assistant.
-        env: tells the domain, and the split that is played.
+        env: an env of the scenario, for its domain and split.
 
     Raises:
         ConfigError: the scenario has no domain, or no tasks but those that are played.
     """
     if not isinstance(env, TauEnv):
-        raise ConfigError(f"{env.scenario} has no tasks with calls of their own, which few-shot makes its examples of")
+        raise ConfigError(f"{env.scenario} has no TAU tasks, which few-shot makes its examples of")
     if EXAMPLES not in env.domain.splits or env.split == EXAMPLES:
         why = "are being played" if env.split == EXAMPLES else f"it does not have, only {', '.join(env.domain.splits)}"
         raise ConfigError(

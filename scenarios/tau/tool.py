@@ -27,13 +27,13 @@ from marl_gem.scenarios.tau.database import Session, copy_json
 from marl_gem.types import ToolSpec
 
 _LEVELS = 100
-"""So deep arguments may be nested: what a tool stores has to be copied again wherever the episode has got to."""
+"""The most levels that arguments may be nested in, since what a tool stores has to be copied again later."""
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
 
 
 class Outcome(NamedTuple):
-    """What a call came to: the text its caller sees, and a note for people where the official code would break."""
+    """The result of a call: the text its caller sees, and a note where the official code would break off."""
 
     text: str
     note: str = ""
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """A function of the data and a model's arguments, with what the model is told of it."""
+    """A function of the data and a model's arguments, with the schema that the model is shown."""
 
     spec: ToolSpec
     function: Callable[..., str | None]
@@ -87,9 +87,9 @@ def call(tools: Mapping[str, Tool], session: Session, name: str, arguments: Mapp
             return Outcome(f"Error: arguments nested in more than {_LEVELS} levels")
         result = tool.function(session, **copy_json(dict(arguments)))  # what is stored must not be the caller's
     except Exception as error:
-        return Outcome(f"Error: {_told(error, str)}")
+        return Outcome(f"Error: {_as_text(error, str)}")
     if not isinstance(result, str):
-        note = f"{name} returned {_told(result, repr)}, at which the official environment breaks off"
+        note = f"{name} returned {_as_text(result, repr)}, at which the official environment breaks off"
         return Outcome(f"Error: {name} gave no answer", note)
     return Outcome(result)
 
@@ -105,8 +105,8 @@ def _is_flat(value: Any, levels: int) -> bool:
     return False
 
 
-def _told(value: Any, write: Callable[[Any], str]) -> str:
-    """A value in words; one that Python cannot write, such as a number of 5,000 digits, by its type."""
+def _as_text(value: Any, write: Callable[[Any], str]) -> str:
+    """A value as text; the name of its type where Python cannot write it, such as a number of 5,000 digits."""
     try:
         return write(value)
     except Exception:
@@ -148,5 +148,5 @@ def _described(text: str) -> dict[str, str]:
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """The part before `Args:`, and what it says of each argument."""
     summary, _, rest = text.partition("\nArgs:\n")
-    described = {name: " ".join(said.split()) for name, said in re.findall(r"^ {4}(\w+): ((?:.|\n {8})*)", rest, re.M)}
+    described = {name: " ".join(text.split()) for name, text in re.findall(r"^ {4}(\w+): ((?:.|\n {8})*)", rest, re.M)}
     return " ".join(summary.split()), described

@@ -101,9 +101,9 @@ def _judged(
         raise ConfigError(f"{how} takes an LLMPolicy, whose drafts nobody remembers; write react({how}(policy, judge))")
     if not isinstance(tries, int) or tries < 1:
         raise ConfigError(f"{how}: tries is a number from 1 up, not {tries!r}")
-    twin = copy.copy(policy)
-    twin.llm = _Judged(policy.llm, judge, tries, how, criticized)
-    return twin
+    judged = copy.copy(policy)
+    judged.llm = _Judged(policy.llm, judge, tries, how, criticized)
+    return judged
 
 
 class _Judged:
@@ -145,10 +145,10 @@ class _Judged:
 def _question(messages: Sequence[Message], draft: Response) -> str:
     """Instruction, conversation and draft, as the judge is shown them; thoughts are nobody's business."""
     speakers = {"system": "instruction", "user": "assistant", "assistant": "customer", "tool": "the customer's tool"}
-    lines = [json.dumps({speakers[message["role"]]: _said(message)}) for message in messages]
+    lines = [json.dumps({speakers[message["role"]]: _visible_text(message)}) for message in messages]
     return "\n".join([*lines, f"The message to be judged: {json.dumps(_reply(draft.text)[0])}"])
 
 
-def _said(message: Message) -> str:
+def _visible_text(message: Message) -> str:
     text = as_text(message["content"])
     return _reply(text)[0] if message["role"] == "assistant" else text

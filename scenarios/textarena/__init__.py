@@ -9,6 +9,7 @@ for _game, _entry in catalog.entries().items():
         "marl_gem.scenarios.textarena.env:TextArenaEnv",
         description=catalog.title(_game),
         agents=(min(_entry.players, default=1), max(_entry.players, default=1)),
+        turn_order="sequential",
         unavailable=catalog.unavailable(_entry),
         game=_game,
     )

@@ -23,14 +23,14 @@ def _wild_tic_tac_toe(game: Any) -> list[str]:
 
 
 def _ultimate_tic_tac_toe(game: Any) -> list[str]:
-    held = game.state.game_state
-    forced = held["next_micro_board"]
+    state = game.state.game_state
+    forced = state["next_micro_board"]
     return [
         f"[{macro} {3 * row + column}]"
         for macro in (range(9) if forced is None else [forced])
-        if held["macro_board"][macro // 3][macro % 3] == " "
+        if state["macro_board"][macro // 3][macro % 3] == " "
         for row, column in ((i // 3, i % 3) for i in range(9))
-        if held["board"][macro][row][column] == " "
+        if state["board"][macro][row][column] == " "
     ]
 
 

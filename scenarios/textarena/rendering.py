@@ -29,8 +29,8 @@ def as_lines(messages: Sequence[Message], reader: int, names: Mapping[int, str],
     for sender, text, kind in messages:
         if kind is ACTION and (sender == reader or alone):
             continue
-        told, line = line, f"[{names.get(sender) or f'Player {sender}'}] {text}"
-        if line != told or kind is previous:
+        previous_line, line = line, f"[{names.get(sender) or f'Player {sender}'}] {text}"
+        if line != previous_line or kind is previous:
             lines.append(line)
         previous = kind
     return "\n".join(lines)

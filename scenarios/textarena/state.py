@@ -107,10 +107,10 @@ def eliminated(game: Any) -> set[int]:
     if type(game).__name__ in _GIVE_TURNS_TO_THE_DEAD:
         return set()
     out = set(getattr(state, "elimination_order", ()))
-    held = state.game_state if isinstance(state.game_state, dict) else {}
-    if "alive_players" in held:
-        out |= set(range(state.num_players)) - set(held["alive_players"])
-    pieces = held.get("snakes") or held.get("players")
+    fields = state.game_state if isinstance(state.game_state, dict) else {}
+    if "alive_players" in fields:
+        out |= set(range(state.num_players)) - set(fields["alive_players"])
+    pieces = fields.get("snakes") or fields.get("players")
     if isinstance(pieces, dict):
         out |= {seat for seat, piece in pieces.items() if getattr(piece, "alive", True) is False}
     return out

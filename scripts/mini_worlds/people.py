@@ -107,10 +107,10 @@ def address(rng: random.Random) -> Record:
     }
 
 
-def tell_address(place: Record) -> str:
+def tell_address(address: Record) -> str:
     """An address as one says it."""
-    street = f"{place['address1']}, {place['address2']}" if place["address2"] else place["address1"]
-    return f"{street}, {place['city']}, {place['state']} {place['zip']}"
+    street = f"{address['address1']}, {address['address2']}" if address["address2"] else address["address1"]
+    return f"{street}, {address['city']}, {address['state']} {address['zip']}"
 
 
 def tell_method(method: Record) -> str:

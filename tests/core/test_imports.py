@@ -146,6 +146,11 @@ def test_scenarios_and_trainers_never_import_each_other() -> None:
             assert "scenarios" not in parts_imported(path), path
 
 
+def test_export_and_viewer_never_import_each_other() -> None:
+    for path in FILES:
+        assert not {part_of(path), *parts_imported(path)} >= {"export", "viewer"} or part_of(path) == "cli", path
+
+
 @pytest.mark.parametrize("package", ["torch", "transformers", "safetensors", "tokenizers"])
 def test_only_trainers_and_one_back_end_import_torch(package: str) -> None:
     users = {path for path in FILES if package in {name.partition(".")[0] for name in imports(path)}}

@@ -12,6 +12,10 @@ from tests.docs.pages import LIMIT, ROOT, run, run_page, runnable
 from tests.fake_server import serving
 
 PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if runnable(path)]
+MARKED = [
+    pytest.param(page, marks=pytest.mark.slow if "$ marl-gem" in page.read_text("utf-8") else (), id=page.stem)
+    for page in PAGES
+]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LEARNERS = {"numeric_rllib": "ray", "numeric_sb3": "sb3_contrib", "numeric_tianshou": "tianshou"}
 """Examples of packages that `make test-numeric` installs in an environment of their own."""
@@ -26,7 +30,7 @@ def url() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("page", MARKED)
 def test_a_page_is_true(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     text = page.read_text("utf-8")
     replace = {MODEL: "tiny", SERVER: request.getfixturevalue("url")} if SERVER in text else {}

@@ -117,8 +117,8 @@ def report_of(folder: Path) -> Any:
 def played(folder: Path) -> dict[str, Any]:
     """Every episode without its times, by id."""
     return {
-        one.id: (one.seed, one.returns, [turn.response.text for turn in one.turns])
-        for one in episodes_in(folder / "episodes.jsonl")
+        episode.id: (episode.seed, episode.returns, [turn.response.text for turn in episode.turns])
+        for episode in episodes_in(folder / "episodes.jsonl")
     }
 
 

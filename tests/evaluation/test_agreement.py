@@ -89,7 +89,7 @@ class TestAContest:
         assert {counted.loss for counted in tallies.values()} == {6}
         assert all(tally(episodes[:6], seat).games == 6 for seat in ("a", "b"))
 
-    def test_is_told_from_a_task_by_the_scenarios_metadata(self) -> None:
+    def test_differs_from_a_task_by_the_scenarios_metadata(self) -> None:
         assert make("game:TicTacToe-v0").metadata.zero_sum
         both = always("rock")
         drawn = tally(evaluate(RockPaperScissors, both, n=3).episodes, "a")

@@ -42,8 +42,8 @@ class Errand(MultiAgentEnv):
 
     def _process_actions(self, actions: dict[str, str]) -> None:
         ((agent, text),) = actions.items()
-        told = {"?": {"illegal": "?"}, "mute": {"failure": ""}}.get(text, {"failure": text})
-        self.infos[agent] = {"success": text == "done"} | (told if text != "done" else {})
+        failure = {"?": {"illegal": "?"}, "mute": {"failure": ""}}.get(text, {"failure": text})
+        self.infos[agent] = {"success": text == "done"} | (failure if text != "done" else {})
         self.infos[agent] = {} if text == "again" else self.infos[agent]
         self.rewards[agent] = float(text == "done")
         self.terminations[agent] = text != "again"
@@ -119,16 +119,16 @@ class TestByTask:
             TaskReport(3, {"clerk": TriesReport(3, 0, {"data": 2, "outputs": 1})}),
         )
         assert list(match.by_task[3].agents["clerk"].reasons) == ["data", "outputs"]  # most frequent first
-        told = summary(report)
-        assert "**By task** for clerk: of 4 tasks 1 always solved, 2 sometimes, 1 never." in told
-        assert "- sometimes: 1 (1 of 3), 2 (1 of 3)\n- never: 3" in told
+        text = summary(report)
+        assert "**By task** for clerk: of 4 tasks 1 always solved, 2 sometimes, 1 never." in text
+        assert "- sometimes: 1 (1 of 3), 2 (1 of 3)\n- never: 3" in text
         page = markdown(report)
         assert "| 3 | 0 of 3 | data 2, outputs 1 |" in page and "| 2 | 1 of 3 | data 1, other 1 |" in page
         assert "| 0 |" not in page
 
     def test_played_once_is_solved_or_not(self) -> None:
-        told = summary(repeats_of(["done"], ["data"], ["done"], ["data"]))
-        assert "of 4 tasks 2 solved, 2 not." in told and "- not: 1, 3" in told and "sometimes" not in told
+        text = summary(repeats_of(["done"], ["data"], ["done"], ["data"]))
+        assert "of 4 tasks 2 solved, 2 not." in text and "- not: 1, 3" in text and "sometimes" not in text
 
     def test_all_solved_lists_none(self) -> None:
         report = repeats_of(*[["done", "done"]] * 4)
@@ -146,41 +146,41 @@ class TestByTask:
             return "done" if repeat < solved else "data"
 
         report = evaluate(Many, Says(word), n=100, repeats=4, concurrency=1).report
-        told = summary(report)
-        assert "of 100 tasks 19 always solved, 51 sometimes, 30 never" in told
+        text = summary(report)
+        assert "of 100 tasks 19 always solved, 51 sometimes, 30 never" in text
         hardest = "- sometimes: 90 (2 of 4), 1 (3 of 4), 3 (3 of 4), "
-        assert hardest in told and "\n- never: 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, ...\n" in told + "\n"
-        assert max(map(len, told.splitlines())) < 250
+        assert hardest in text and "\n- never: 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, ...\n" in text + "\n"
+        assert max(map(len, text.splitlines())) < 250
         page = markdown(report)
         assert all(f"\n| {task} | " in page for task in range(100) if task % 2 or task < 60)
         assert page.count(" of 4 | data ") == 81
 
-    def test_tasks_that_follow_one_another_are_told_together(self) -> None:
-        told = summary(repeats_of(["data"], ["data"], ["data"], ["done"]))
-        assert "- not: 0–2" in told
+    def test_tasks_that_follow_one_another_are_listed_as_a_range(self) -> None:
+        text = summary(repeats_of(["data"], ["data"], ["data"], ["done"]))
+        assert "- not: 0–2" in text
 
     def test_needs_a_scenario_that_counts_its_tasks(self) -> None:
         report = repeats_of(["data", "done"], ["data", "data"], scenario=Unnumbered)
         assert report.matches[0].by_task == ()
         assert "By task" not in markdown(report) and "success 25.0%, data 75.0%" in summary(report)
 
-    def test_agents_that_fared_alike_are_told_at_once_and_have_the_same_intervals(self) -> None:
+    def test_agents_with_the_same_results_share_a_paragraph_and_have_the_same_intervals(self) -> None:
         report = evaluate(MINI, {"user": script("oracle"), "assistant": script("noop")}, n=12, repeats=2).report
         agents = report.matches[0].agents
         assert agents["user"].success == agents["assistant"].success and agents["user"].success.low < 0.5
-        told = summary(report)
-        assert told.count("**By task** for user, assistant:") == told.count("**How it ended** for user, assistant") == 1
-        assert told.count("pass@k (at least one does)") == 1
+        text = summary(report)
+        assert text.count("**By task** for user, assistant:") == text.count("**How it ended** for user, assistant") == 1
+        assert text.count("pass@k (at least one does)") == 1
 
-    def test_agents_that_fared_otherwise_are_told_apart(self) -> None:
+    def test_agents_with_other_results_have_their_paragraphs(self) -> None:
         class Race(Errand):
             possible_agents = ("clerk", "rival")
             trivial_baselines: Mapping[str, Sequence[float]] = {}
 
         report = evaluate(Race, {"clerk": always("done"), "rival": always("slow")}, n=4).report
-        told = summary(report)
-        assert "for clerk: of 4 tasks 4 solved, 0 not." in told and "for rival: of 4 tasks 0 solved, 4 not." in told
-        assert "**How it ended** for rival: success 0.0%, slow 100.0%." in told and "ended** for clerk" not in told
+        text = summary(report)
+        assert "for clerk: of 4 tasks 4 solved, 0 not." in text and "for rival: of 4 tasks 0 solved, 4 not." in text
+        assert "**How it ended** for rival: success 0.0%, slow 100.0%." in text and "ended** for clerk" not in text
 
 
 class TestReasons:
@@ -188,16 +188,16 @@ class TestReasons:
         words = [["done"] * 6, ["done", "data", "data", "data", "outputs", "cut off"]]
         report = repeats_of(*words)
         assert clerk(report).reasons == {"data": 3, "cut off": 1, "outputs": 1}
-        told = "**How it ended** for clerk: success 58.3%, data 25.0%, cut off 8.3%, outputs 8.3%."
-        assert told in summary(report) and told in markdown(report)
+        text = "**How it ended** for clerk: success 58.3%, data 25.0%, cut off 8.3%, outputs 8.3%."
+        assert text in summary(report) and text in markdown(report)
 
     def test_limits_and_illegal_endings_without_a_word_have_their_own_names(self) -> None:
         report = repeats_of(["done", "again"], ["?", "data"], ["mute", "mute"], limits=Limits(turns=3))
         assert clerk(report).reasons == {"cut by turns": 1, "data": 1, "illegal action": 1}
-        told = "success 16.7%, cut by turns 16.7%, data 16.7%, illegal action 16.7%, other 33.3%."
-        assert told in summary(report)
+        failure = "success 16.7%, cut by turns 16.7%, data 16.7%, illegal action 16.7%, other 33.3%."
+        assert failure in summary(report)
 
-    def test_the_scenarios_own_limit_is_told_too(self) -> None:
+    def test_the_scenarios_limit_is_named_too(self) -> None:
         class Short(Errand):
             max_steps = 2
 
@@ -221,8 +221,8 @@ class TestReasons:
         assert clerk(repeats_of(["data"], scenario=Odd)).reasons == {}
 
     def test_scenarios_without_them_lose_nothing(self) -> None:
-        told = summary(repeats_of(["mute", "done"], ["mute", "mute"]))
-        assert "How it ended" not in told and "25.0%" in told
+        text = summary(repeats_of(["mute", "done"], ["mute", "mute"]))
+        assert "How it ended" not in text and "25.0%" in text
 
     def test_hostile_words_keep_the_tables(self) -> None:
         report = repeats_of(["a|b\n<i>"], ["done"])
@@ -261,25 +261,25 @@ class TestTrivialBaselines:
         ).report  # all four once, and the first again
         assert report.episodes.counted == 5 and report.trivial_baselines["idle"] == (1 + 0.5 + 1) / 5
 
-    def test_of_nothing_played_or_none_declared_are_not_told(self) -> None:
+    def test_of_nothing_played_or_none_declared_are_left_out(self) -> None:
         nothing = evaluate(Errand, always("done"), n=4, budget=Budget(episodes=0)).report
         for report in (nothing, repeats_of(["done"], scenario=Unnumbered)):
             assert report.trivial_baselines == {} and "**Trivial baselines**" not in summary(report)
 
-    def test_are_none_of_a_tournaments_business(self) -> None:
+    def test_are_left_out_of_tournaments(self) -> None:
         players = {"a": script("noop"), "b": script("oracle")}
-        assert "loors" not in summary(tournament(MINI, players, n=2).report)
+        assert "rivial baselines" not in summary(tournament(MINI, players, n=2).report)
 
     @pytest.mark.parametrize("shares", [(1.0, 0.5), 0.4, (1.0, 2.0, 0.0, 0.0), ()])
-    def test_that_are_not_a_share_for_each_task_are_told(self, shares: Any) -> None:
+    def test_that_are_not_a_share_for_each_task_are_an_error(self, shares: Any) -> None:
         class Wrong(Errand):
             trivial_baselines: Mapping[str, Sequence[float]] = {"idle": shares}
 
-        told = (
+        text = (
             r"Wrong: trivial_baselines\['idle'\] must hold a share from 0 to 1 for each of its tasks, "
             r"of which there are 4; not "
         )
-        with pytest.raises(ScenarioFault, match=told):
+        with pytest.raises(ScenarioFault, match=text):
             evaluate(Wrong, always("done"))
 
     def test_need_tasks(self) -> None:
@@ -306,7 +306,7 @@ class TestTrivialBaselines:
         report = evaluate(MINI, players, options=options).report
         declared = make(MINI, **options).trivial_baselines[floor]
         (match,) = report.matches
-        assert [one.agents["assistant"].solved for one in match.by_task] == list(declared)
+        assert [entry.agents["assistant"].solved for entry in match.by_task] == list(declared)
         assert match.agents["assistant"].success.mean == pytest.approx(report.trivial_baselines[floor])
         assert len(declared) == 48 and len(set(declared)) == (1 if floor == "gold" else 2)
 
@@ -323,34 +323,34 @@ class TestAGrid:
         "assistant": [script("oracle"), script("noop"), script("transfer"), script("gold-without-words")],
     }
 
-    def test_tells_where_and_why_for_each_combination(self) -> None:
+    def test_shows_where_and_why_for_each_combination(self) -> None:
         report = evaluate(MINI, self.SEATS, n=20).report
-        grid, told = report.grid, summary(report)
+        grid, text = report.grid, summary(report)
         assert (grid.row_agents, grid.column_agent) == (("user",), "assistant")
-        assert f"**Trivial baselines** on the same tasks: noop {100 * report.trivial_baselines['noop']:.1f}%" in told
-        assert "| user | assistant | success |" in told
+        assert f"**Trivial baselines** on the same tasks: noop {100 * report.trivial_baselines['noop']:.1f}%" in text
+        assert "| user | assistant | success |" in text
         at = {cell: name for name, cell in grid.cells.items()}
         matches = {match.name: match for match in report.matches}
         for user in ("scripted:oracle", "scripted:noop"):
             noop = matches[at[user, "scripted:noop"]].agents["assistant"]
             assert noop.success.mean == report.trivial_baselines["noop"]
             assert sum(noop.reasons.values()) == 20 - round(20 * noop.success.mean)
-            told_of_it = f"| {user} | scripted:noop | {100 * noop.success.mean:.1f}% | "
-            assert told_of_it + f"{100 * noop.reasons['data'] / 20:.1f}% |" in told
+            row = f"| {user} | scripted:noop | {100 * noop.success.mean:.1f}% | "
+            assert row + f"{100 * noop.reasons['data'] / 20:.1f}% |" in text
 
     def test_adds_its_combinations_up_by_task(self) -> None:
         report = evaluate(MINI, self.SEATS, n=20).report
         solved = [0] * 20
         for match in report.matches:
-            for one in match.by_task:
-                solved[one.task] += one.agents["assistant"].solved
+            for entry in match.by_task:
+                solved[entry.task] += entry.agents["assistant"].solved
         kept = [sum(count == 8 for count in solved), sum(0 < count < 8 for count in solved)]
         counts = f"of 20 tasks {kept[0]} always solved, {kept[1]} sometimes, 0 never."
         assert f"**By task** for assistant over all combinations: {counts}" in summary(report)
         page = markdown(report)
         assert all(f"| {task} | {count} of 8 | " in page for task, count in enumerate(solved) if count < 8)
 
-    def test_its_parts_tell_the_same_of_themselves(self, tmp_path: Path) -> None:
+    def test_its_parts_have_the_same_numbers(self, tmp_path: Path) -> None:
         report = evaluate(MINI, self.SEATS, n=6, repeats=2, out=tmp_path / "grid").report
         for match in report.matches:
             alone = read_report(tmp_path / "grid" / match.folder)
@@ -414,7 +414,7 @@ def test_the_terminal_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
         patch.setattr(sys, "argv", ["marl-gem", *asked, "--repeats", "2", "--out", str(tmp_path / "run")])
         patch.setenv("COLUMNS", "300")
         main()
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     assert left.value.code == 0
     for line in (
         "Trivial baselines on the same tasks: noop 30.0%, transfer 0.0%, gold-without-words 60.0%, gold 100.0%.",
@@ -422,4 +422,4 @@ def test_the_terminal_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
         "By task for user, assistant: of 20 tasks 6 always solved, 0 sometimes, 14 never.",
         "never: 6–19",
     ):
-        assert line in told, told
+        assert line in text, text

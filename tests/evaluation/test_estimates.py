@@ -17,12 +17,12 @@ class TestEstimates:
     @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=5))
     @settings(max_examples=100, deadline=None)
     def test_pass_k_equals_the_mean_over_all_choices_of_k_tries(self, tasks: list[list[bool]]) -> None:
-        for one in passes(tasks, seed=0):
-            choices = [list(itertools.combinations(tries, one.k)) for tries in tasks if len(tries) >= one.k]
+        for entry in passes(tasks, seed=0):
+            choices = [list(itertools.combinations(tries, entry.k)) for tries in tasks if len(tries) >= entry.k]
             means = {way: [sum(map(way, chosen)) / len(chosen) for chosen in choices] for way in (all, any)}
-            assert one.hat.mean == pytest.approx(sum(means[all]) / len(choices))
-            assert one.at.mean == pytest.approx(sum(means[any]) / len(choices))
-            assert one.hat.n == len(choices)
+            assert entry.hat.mean == pytest.approx(sum(means[all]) / len(choices))
+            assert entry.at.mean == pytest.approx(sum(means[any]) / len(choices))
+            assert entry.hat.n == len(choices)
 
     @given(n=st.integers(1, 12), data=st.data())
     def test_pass_k_of_one_task_is_monotonous(self, n: int, data: st.DataObject) -> None:
@@ -35,31 +35,35 @@ class TestEstimates:
     @settings(max_examples=50, deadline=None)
     def test_an_interval_holds_the_mean_and_lies_within_the_values(self, tasks: list[list[float]], seed: int) -> None:
         values = [value for task in tasks for value in task]
-        told = estimate(tasks, seed)
+        estimated = estimate(tasks, seed)
         if not values:
-            assert told is None
+            assert estimated is None
             return
-        assert told is not None and told.mean == pytest.approx(sum(values) / len(values)) and told.n == len(values)
+        assert (
+            estimated is not None
+            and estimated.mean == pytest.approx(sum(values) / len(values))
+            and estimated.n == len(values)
+        )
         if sum(map(bool, tasks)) == 1:
-            assert told.low is told.high is None
+            assert estimated.low is estimated.high is None
             return
-        assert told.low is not None and told.high is not None
-        assert min(values) - 1e-9 <= told.low <= told.high <= max(values) + 1e-9
-        assert estimate(tasks, seed) == told
+        assert estimated.low is not None and estimated.high is not None
+        assert min(values) - 1e-9 <= estimated.low <= estimated.high <= max(values) + 1e-9
+        assert estimate(tasks, seed) == estimated
 
     def test_an_interval_agrees_with_theory_on_a_large_sample(self) -> None:
         rng = random.Random(0)
         values = [[rng.gauss(10, 3)] for _ in range(2000)]
-        told = estimate(values, seed=1)
-        assert told is not None and told.low is not None and told.high is not None
-        assert told.high - told.low == pytest.approx(2 * 1.96 * 3 / math.sqrt(2000), rel=0.1)
+        estimated = estimate(values, seed=1)
+        assert estimated is not None and estimated.low is not None and estimated.high is not None
+        assert estimated.high - estimated.low == pytest.approx(2 * 1.96 * 3 / math.sqrt(2000), rel=0.1)
 
     def test_covers_the_truth_as_often_as_it_says(self) -> None:
         rng, hits = random.Random(3), 0
         for trial in range(200):
-            told = estimate([[float(rng.random() < 0.6)] for _ in range(60)], trial, proportion=True)
-            assert told is not None and told.low is not None and told.high is not None
-            hits += told.low <= 0.6 <= told.high
+            estimated = estimate([[float(rng.random() < 0.6)] for _ in range(60)], trial, proportion=True)
+            assert estimated is not None and estimated.low is not None and estimated.high is not None
+            hits += estimated.low <= 0.6 <= estimated.high
         assert 180 <= hits <= 199
 
     def test_repeats_that_agree_add_no_certainty(self) -> None:
@@ -72,15 +76,17 @@ class TestEstimates:
         assert independent.low > tenfold.low
 
     def test_where_all_agree_a_share_is_not_certain(self) -> None:
-        told = estimate([[1.0]] * 10, 0, proportion=True)
-        assert told is not None and told.high == 1 and told.low == pytest.approx(0.7225, abs=1e-3)  # Wilson, 10 of 10
+        estimated = estimate([[1.0]] * 10, 0, proportion=True)
+        assert (
+            estimated is not None and estimated.high == 1 and estimated.low == pytest.approx(0.7225, abs=1e-3)
+        )  # Wilson, 10 of 10
         assert estimate([[0.0, 0.0]] * 10, 0, proportion=True) == Estimate(
             0.0, 0.0, pytest.approx(1 - 0.7225, abs=1e-3), 20
         )
 
     def test_tasks_with_unequal_repeats_weigh_by_their_episodes(self) -> None:
-        told = estimate([[1.0, 1.0, 1.0], [0.0]], 0)
-        assert told is not None and told.mean == 0.75
+        estimated = estimate([[1.0, 1.0, 1.0], [0.0]], 0)
+        assert estimated is not None and estimated.mean == 0.75
 
     @pytest.mark.parametrize(("share", "value"), [(0, 1), (0.5, 2.5), (1, 4), (0.95, 3.85)])
     def test_quantiles_lie_between_their_neighbours(self, share: float, value: float) -> None:

@@ -51,12 +51,12 @@ class TestARun:
 
     def test_without_a_folder_keeps_its_episodes(self) -> None:
         result = evaluate(Slow, GUESS, n=5)
-        assert sorted(one.id for one in result.episodes) == [f"{index}.0" for index in range(5)]
+        assert sorted(episode.id for episode in result.episodes) == [f"{index}.0" for index in range(5)]
         assert result.report.episodes.counted == 5 and result.folder is None
 
     def test_plays_the_tasks_that_follow_from_the_seed(self) -> None:
         result = evaluate(Slow, GUESS, n=4, repeats=2, seed=9)
-        assert {(one.id, one.seed, one.repeat) for one in result.episodes} == {
+        assert {(episode.id, episode.seed, episode.repeat) for episode in result.episodes} == {
             (f"{index}.{repeat}", derive_seed(9, "eval", index), repeat) for index in range(4) for repeat in range(2)
         }
 
@@ -70,8 +70,8 @@ class TestARun:
 
     def test_repeats_differ_in_the_agents_choices_alone(self) -> None:
         result = evaluate(Slow, GUESS, n=20, repeats=2)
-        by_id = {one.id: one for one in result.episodes}
-        texts = {id: [turn.response.text for turn in one.turns] for id, one in by_id.items()}
+        by_id = {episode.id: episode for episode in result.episodes}
+        texts = {id: [turn.response.text for turn in episode.turns] for id, episode in by_id.items()}
         assert all(by_id[f"{index}.0"].seed == by_id[f"{index}.1"].seed for index in range(20))
         assert sum(texts[f"{index}.0"] != texts[f"{index}.1"] for index in range(20)) > 10
 
@@ -96,7 +96,7 @@ class TestARun:
 
         assert asyncio.run(main()) == 3
 
-    def test_tells_how_far_it_is_and_only_what_is_on_disk(self, tmp_path: Path) -> None:
+    def test_reports_its_progress_by_what_is_on_disk(self, tmp_path: Path) -> None:
         seen: list[Progress] = []
 
         def watch(progress: Progress) -> None:
@@ -126,12 +126,12 @@ class TestTasks:
     def test_are_counted_by_the_scenario_and_given_by_number(self) -> None:
         result = evaluate(Tasks, says("1"), repeats=2)
         assert result.plan.n == 5
-        assert {(one.options["task"], one.turns[0].observation) for one in result.episodes} == {
+        assert {(episode.options["task"], episode.turns[0].observation) for episode in result.episodes} == {
             (index, f"task {index}") for index in range(5)
         }
         assert len(evaluate(Tasks, says("1"), n=2).episodes) == 2
 
-    def test_more_than_there_are_is_told(self) -> None:
+    def test_more_than_there_are_is_an_error(self) -> None:
         with pytest.raises(ConfigError, match="has 5 tasks, not 6; to play each again use repeats"):
             evaluate(Tasks, says("1"), n=6)
 
@@ -151,7 +151,7 @@ class TestSuccess:
             env, seats = lambda: Highest(len(texts)), {f"seat_{i}": says(text) for i, text in enumerate(texts)}
             report = evaluate(env, seats, n=2).report
             assert report.measure == "win rate"
-            return [told.success.mean for told in report.matches[0].agents.values()]
+            return [text.success.mean for text in report.matches[0].agents.values()]
 
         assert rates("5", "3") == [1, 0]
         assert rates("5", "4", "0") == [1, 0, 0]  # the second's return is above 0, too
@@ -161,20 +161,20 @@ class TestSuccess:
 class TestTheNumbers:
     def test_are_those_of_the_episodes(self) -> None:
         result = evaluate(Slow, GUESS, n=50, repeats=2, seed=5)
-        told = numbers_of(result.report, "b")
-        returns = [one.returns["b"] for one in result.episodes]
-        assert told.return_.mean == pytest.approx(sum(returns) / 100) and told.return_.n == 100
-        assert told.success.mean == sum(value > 0 for value in returns) / 100
-        assert told.turns == 2 and result.report.matches[0].turns == 4
-        assert told.return_.low < told.return_.mean < told.return_.high
+        numbers = numbers_of(result.report, "b")
+        returns = [episode.returns["b"] for episode in result.episodes]
+        assert numbers.return_.mean == pytest.approx(sum(returns) / 100) and numbers.return_.n == 100
+        assert numbers.success.mean == sum(value > 0 for value in returns) / 100
+        assert numbers.turns == 2 and result.report.matches[0].turns == 4
+        assert numbers.return_.low < numbers.return_.mean < numbers.return_.high
 
     def test_pass_k_counts_tasks_with_all_or_any_of_k_successes(self) -> None:
         pattern = ["1111", "1110", "1000", "0000"]  # 4 tasks, 4 repeats; played repeat by repeat
         answers = Answers(lambda begun: pattern[begun % 4][begun // 4])
         report = evaluate(Answer, answers, n=4, repeats=4, concurrency=1).report
-        told = {one.k: one for one in numbers_of(report, "solver").pass_}
-        assert [told[k].hat.mean for k in (1, 2, 3, 4)] == [0.5, 0.375, 0.3125, 0.25]
-        assert [told[k].at.mean for k in (1, 2, 3, 4)] == [0.5, 0.625, 0.6875, 0.75]
+        numbers = {entry.k: entry for entry in numbers_of(report, "solver").pass_}
+        assert [numbers[k].hat.mean for k in (1, 2, 3, 4)] == [0.5, 0.375, 0.3125, 0.25]
+        assert [numbers[k].at.mean for k in (1, 2, 3, 4)] == [0.5, 0.625, 0.6875, 0.75]
 
     def test_of_models_are_added_up(self) -> None:
         def answer(begun: int) -> Response:
@@ -182,16 +182,16 @@ class TestTheNumbers:
             return Response("1", usage=usage, cost=0.25, seconds=begun + 1.0, retries=1, cut=2 * (begun == 0))
 
         report = evaluate(Answer, Answers(answer), n=21, concurrency=1).report
-        told = numbers_of(report, "solver")
-        assert told.tokens == TokenCounts(prompt=210, completion=42) and report.tokens == 252
-        assert told.cost == report.cost == pytest.approx(5.25)
-        assert told.seconds == Latency(p50=11.0, p95=20.0)
-        assert (told.retries, told.cut_prompts, told.cached) == (21, 1, 0)
+        numbers = numbers_of(report, "solver")
+        assert numbers.tokens == TokenCounts(prompt=210, completion=42) and report.tokens == 252
+        assert numbers.cost == report.cost == pytest.approx(5.25)
+        assert numbers.seconds == Latency(p50=11.0, p95=20.0)
+        assert (numbers.retries, numbers.cut_prompts, numbers.cached) == (21, 1, 0)
 
     def test_what_a_cache_answers_costs_nothing_and_took_no_time(self) -> None:
         cached = Response("1", usage={"prompt_tokens": 10}, cost=0.25, seconds=3.0, cached=True)
-        told = numbers_of(evaluate(Answer, Answers(lambda begun: cached), n=4).report, "solver")
-        assert (told.cost, told.cached, told.seconds) == (0.0, 4, None)
+        numbers = numbers_of(evaluate(Answer, Answers(lambda begun: cached), n=4).report, "solver")
+        assert (numbers.cost, numbers.cached, numbers.seconds) == (0.0, 4, None)
 
     def test_an_unknown_price_makes_the_cost_unknown_never_0(self) -> None:
         def answer(begun: int) -> Response:
@@ -206,10 +206,10 @@ class TestTheNumbers:
 
     def test_illegal_actions_are_counted(self) -> None:
         answers = Answers(lambda begun: "?" if begun < 3 else "1")
-        told = numbers_of(evaluate(Answer, answers, n=10, concurrency=1).report, "solver")
-        assert told.illegal == IllegalActions(actions=3, episodes=3)
+        numbers = numbers_of(evaluate(Answer, answers, n=10, concurrency=1).report, "solver")
+        assert numbers.illegal == IllegalActions(actions=3, episodes=3)
 
-    def test_episodes_cut_by_limits_count_as_they_are_and_are_told(self) -> None:
+    def test_episodes_cut_by_limits_count_as_they_are_and_are_reported(self) -> None:
         result = evaluate(Answer, says("again"), n=6, limits=Limits(turns=2))
         assert result.pending == 0 and result.report.episodes.cut == {"turns": 6}
         assert result.report.episodes.endings == {"truncated": 6}

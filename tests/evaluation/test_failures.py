@@ -38,16 +38,16 @@ class TestFailures:
         ill = Answers(lambda begun: TransientLLMError("busy") if begun % 3 == 0 else "1")
         result = evaluate(Answer, ill, n=30, out=tmp_path / "run", concurrency=1)
         assert (result.pending, result.stopped) == (10, "")
-        told = result.report.episodes
-        assert (told.counted, told.pending, told.failed) == (20, 10, 10)
+        numbers = result.report.episodes
+        assert (numbers.counted, numbers.pending, numbers.failed) == (20, 10, 10)
         assert msgspec.structs.replace(numbers_of(result.report, "solver").success, low=0.0) == Estimate(
             1.0, 0.0, 1.0, 20
         )
         (error,) = result.report.errors
         assert (error.origin, error.type, error.count) == ("llm", "TransientLLMError", 10)
         failed = episodes_in(tmp_path / "run" / "errors.jsonl")
-        assert len(failed) == 10 and all(one.error and one.error.message == "busy" for one in failed)
-        assert not set(ids(tmp_path / "run")) & {one.id for one in failed}
+        assert len(failed) == 10 and all(episode.error and episode.error.message == "busy" for episode in failed)
+        assert not set(ids(tmp_path / "run")) & {episode.id for episode in failed}
         assert "10 are pending" in (tmp_path / "run" / "report.md").read_text()
 
         well = Answers(lambda begun: "1", name="answers")
@@ -65,12 +65,12 @@ class TestFailures:
             ("set", "env", "RecordError"),
         ],
     )
-    def test_are_told_by_where_they_came_from(
+    def test_are_grouped_by_where_they_came_from(
         self, tmp_path: Path, answer: Exception | str, origin: str, type_: str
     ) -> None:
         answers = Answers(lambda begun: answer if begun in (2, 5) else "1")
         result = evaluate(Answer, answers, n=8, out=tmp_path / "run", concurrency=1)
-        assert [(one.origin, one.type, one.count) for one in result.report.errors] == [(origin, type_, 2)]
+        assert [(entry.origin, entry.type, entry.count) for entry in result.report.errors] == [(origin, type_, 2)]
         assert result.pending == 2 and len(ids(tmp_path / "run")) == 6
 
     def test_of_everything_stop_the_run_early(self, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ class TestAFolderThatFails:
         assert played(disk / "run") == played(tmp_path / "whole")
         assert report_of(disk / "run") == report_of(tmp_path / "whole")
 
-    def test_a_disk_that_can_only_be_read_is_told(self, disk: Path) -> None:
+    def test_a_disk_that_can_only_be_read_is_an_error(self, disk: Path) -> None:
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         with pytest.raises(JournalError, match=r"cannot write to .*: Read-only file system"):
             evaluate(Slow, GUESS, n=3, out=disk / "run")

@@ -77,7 +77,7 @@ class TestAGrid:
         grid = evaluate(lambda: Highest(3), seats, n=1).report.grid
         assert grid.rows == ("1, 1", "1, 2", "2, 1", "2, 2") and grid.columns == ("1", "2")
 
-    def test_the_same_player_twice_in_a_seat_is_told(self) -> None:
+    def test_the_same_player_twice_in_a_seat_is_an_error(self) -> None:
         with pytest.raises(ConfigError, match=r"seat 'a' must be one or more, all different; not \['heads', 'heads'\]"):
             evaluate(Slow, {"a": [says("heads"), says("heads")], "b": GUESS}, n=1)
 

@@ -103,7 +103,7 @@ class TestInterrupted:
         assert f"marl-gem eval --out {tmp_path / 'run'} --resume" in err and "stopped early: interrupted" in out
         there, report = ids(tmp_path / "run"), report_of(tmp_path / "run")
         assert len(there) == len(set(there)) == report["episodes"]["counted"] < 5000
-        assert all(one.ending == "terminated" for one in episodes_in(tmp_path / "run" / "episodes.jsonl"))
+        assert all(episode.ending == "terminated" for episode in episodes_in(tmp_path / "run" / "episodes.jsonl"))
         assert size(tmp_path / "run" / "errors.jsonl") == 0
 
     def test_twice_stops_at_once(self, tmp_path: Path) -> None:
@@ -172,21 +172,32 @@ class TestTheCommandLine:
         asked = ("eval", *SLOW, "-n", "4", "-o", "rounds=3", "--max-turns", "5", "--run-max-episodes", "2")
         finished = marl_gem(*asked, "--out", tmp_path / "r")
         assert finished.returncode == 1 and "2 episodes are pending" in finished.stderr
-        assert all(len(one.turns) == 5 for one in episodes_in(tmp_path / "r" / "episodes.jsonl"))
+        assert all(len(episode.turns) == 5 for episode in episodes_in(tmp_path / "r" / "episodes.jsonl"))
         assert marl_gem("eval", "--out", tmp_path / "r", "--resume").returncode == 0
-        assert all(len(one.turns) == 5 for one in episodes_in(tmp_path / "r" / "episodes.jsonl"))
+        assert all(len(episode.turns) == 5 for episode in episodes_in(tmp_path / "r" / "episodes.jsonl"))
+
+    def test_wrappers_reach_the_run_and_its_resumption(self, tmp_path: Path) -> None:
+        asked = ("eval", "game:KuhnPoker-v0", "-n", "3", "--wrap", "time_limit=1", "--run-max-episodes", "1")
+        assert marl_gem(*asked, "--out", tmp_path / "r").returncode == 1
+        assert marl_gem("eval", "--out", tmp_path / "r", "--resume").returncode == 0
+        assert [len(episode.turns) for episode in episodes_in(tmp_path / "r" / "episodes.jsonl")] == [1, 1, 1]
+        command = report_of(tmp_path / "r")["command"]
+        assert command.endswith("--wrap time_limit,max_steps=1")
+        refused = marl_gem("eval", "--out", tmp_path / "r", "--resume", "--wrap", "time_limit=2")
+        assert refused.returncode == 2 and "wrappers was" in refused.stderr
 
     def test_a_person_plays_one_game_after_the_other(self, tmp_path: Path) -> None:
         asked = ("eval", "test:Slow-v0", "--seat", "a=human", "-n", "2", "--out", tmp_path / "r")
         finished = marl_gem(*asked, input="heads\ntails\nheads\nheads\n")
         assert finished.returncode == 0, finished.stderr
         said = [
-            [turn.response.text for turn in one.turns_of("a")] for one in episodes_in(tmp_path / "r/episodes.jsonl")
+            [turn.response.text for turn in episode.turns_of("a")]
+            for episode in episodes_in(tmp_path / "r/episodes.jsonl")
         ]
         assert said == [["heads", "tails"], ["heads", "heads"]]
 
     @pytest.mark.parametrize(
-        ("arguments", "told"),
+        ("arguments", "message"),
         [
             (("eval",), "which scenario?"),
             (("eval", "--resume"), "Name its folder with --out"),
@@ -203,7 +214,7 @@ class TestTheCommandLine:
             (("tournament", "test:Slow-v0", "--player", "a=random"), "name at least as many players"),
         ],
     )
-    def test_wrong_arguments_are_told(self, arguments: tuple[str, ...], told: str, capsys: Any) -> None:
+    def test_wrong_arguments_are_errors(self, arguments: tuple[str, ...], message: str, capsys: Any) -> None:
         """In this process, which is as good here, and quicker."""
         from marl_gem.cli import main
         from tests import slow_game
@@ -214,7 +225,7 @@ class TestTheCommandLine:
             _registered(slow_game)
             main()
         assert left.value.code == 2
-        assert told in " ".join(capsys.readouterr().err.split())
+        assert message in " ".join(capsys.readouterr().err.split())
 
 
 def _registered(slow_game: Any) -> None:

@@ -28,7 +28,7 @@ from tests.slow_game import Slow
 FORMAT_1 = Path(__file__).parent / "format_1"
 
 
-class TestWhatIsWrongIsTold:
+class TestErrors:
     @pytest.mark.parametrize("numbers", [{"n": 0}, {"repeats": 0}, {"seed": -1}])
     def test_numbers(self, numbers: dict[str, int]) -> None:
         with pytest.raises(ConfigError, match="n and repeats count from 1, the seed from 0"):
@@ -77,7 +77,7 @@ class TestTheReport:
     @pytest.mark.parametrize(
         ("cost", "text"), [(None, "unknown"), (0.0, "–"), (0.0042, "$0.0042"), (0.5, "$0.5"), (1234.5, "$1,234.50")]
     )
-    def test_tells_money(self, cost: float | None, text: str) -> None:
+    def test_writes_money(self, cost: float | None, text: str) -> None:
         assert money_text(cost) == text
 
     def test_has_the_versions_and_how_to_play_it_again(self, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ class TestReadReport:
             assert result.folder is not None
             assert read_report(result.folder) == result.report == read_report(result.folder / "report.json")
 
-    @pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', '{"format": 99}', '{"best": 0.5}'])
+    @pytest.mark.parametrize("content", ["", "[]", '{"format": 1}', '{"format": 2}', '{"format": 99}', '{"best": 0.5}'])
     def test_of_something_else_is_an_error(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "report.json").write_text(content)
         with pytest.raises(RecordError, match=r"report.json is no report: "):

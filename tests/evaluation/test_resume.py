@@ -68,7 +68,7 @@ class TestResume:
         assert evaluate(Slow, GUESS, out=tmp_path / "run", resume=True).plan.n == 6
 
     @pytest.mark.parametrize(
-        ("change", "told"),
+        ("change", "message"),
         [
             ({"seed": 5}, "seed was 1 and would be 5"),
             ({"n": 4}, "n was 8 and would be 4"),
@@ -77,18 +77,18 @@ class TestResume:
             ({"scenario": Tasks}, "scenario was 'Slow' and would be 'Tasks'"),
         ],
     )
-    def test_refuses_another_configuration_and_tells_the_difference(
-        self, tmp_path: Path, change: dict[str, Any], told: str
+    def test_refuses_another_configuration_and_names_the_difference(
+        self, tmp_path: Path, change: dict[str, Any], message: str
     ) -> None:
         asked: dict[str, Any] = {"scenario": Slow, "seats": GUESS, "n": 8, "seed": 1}
         evaluate(**asked, out=tmp_path / "run")
         before = {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()}
         change = change | ({"seats": GUESS, "n": 5} if "scenario" in change else {})
-        with pytest.raises(ConfigError, match=f"started with another configuration: .*{re.escape(told)}"):
+        with pytest.raises(ConfigError, match=f"started with another configuration: .*{re.escape(message)}"):
             evaluate(**asked | change, out=tmp_path / "run", resume=True)
         assert {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
 
-    def test_a_change_of_sampling_is_told(self, tmp_path: Path) -> None:
+    def test_a_change_of_sampling_is_an_error(self, tmp_path: Path) -> None:
         from marl_gem.llm import Sampling
         from marl_gem.policies import LLMPolicy
 
@@ -135,7 +135,7 @@ class TestResume:
         (tmp_path / "run" / "config.json").write_text(json.dumps(config))
         assert evaluate(Slow, GUESS, n=4, out=tmp_path / "run", resume=True).pending == 0
 
-    def test_another_format_is_told(self, tmp_path: Path) -> None:
+    def test_another_format_is_an_error(self, tmp_path: Path) -> None:
         evaluate(Slow, GUESS, n=3, out=tmp_path / "run")
         config = json.loads((tmp_path / "run" / "config.json").read_text()) | {"format": 99}
         (tmp_path / "run" / "config.json").write_text(json.dumps(config))
@@ -155,18 +155,18 @@ class TestResume:
             assert played(tmp_path / "run") == played(tmp_path / "whole")
         assert report_of(tmp_path / "run") == report_of(tmp_path / "whole")
 
-    def test_a_damaged_or_foreign_line_is_told_by_its_number(self, tmp_path: Path) -> None:
+    def test_a_damaged_or_foreign_line_is_named_by_its_number(self, tmp_path: Path) -> None:
         evaluate(Slow, GUESS, n=4, out=tmp_path / "run")
         journal = tmp_path / "run" / "episodes.jsonl"
         lines = journal.read_bytes().splitlines(keepends=True)
-        for content, told in (
+        for content, text in (
             ([lines[0], b"?\n", lines[2]], "line 2, is damaged"),
             ([lines[0], lines[1], lines[0]], "line 3: episode .* is there twice"),
             ([lines[0], lines[1].replace(b'"seed":', b'"seed":1')], "line 2: episode .* is not of this run"),
             ([lines[0], lines[1].replace(b'"id":"', b'"id":"x')], "line 2: episode .* is not of this run"),
         ):
             journal.write_bytes(b"".join(content))
-            with pytest.raises(JournalError, match=told):
+            with pytest.raises(JournalError, match=text):
                 evaluate(Slow, GUESS, n=4, out=tmp_path / "run", resume=True)
 
     def test_is_refused_while_another_works_on_it(self, tmp_path: Path) -> None:

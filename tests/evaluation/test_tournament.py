@@ -41,38 +41,38 @@ class TestATournament:
         assert set(at.values()) == {3 * 4} and len(at) == 8
         assert len(seeds) == 12 and len(set(map(frozenset, seeds.values()))) == 1
 
-    def test_tells_who_is_how_strong(self) -> None:
-        told = tournament(Highest, self.PLAYERS, n=10).report.tournament
-        names = [player.name for player in told.players]
+    def test_ranks_the_players(self) -> None:
+        standings = tournament(Highest, self.PLAYERS, n=10).report.tournament
+        names = [player.name for player in standings.players]
         assert names[0] == "high" and names[-1] == "low"
-        by_name = {player.name: player for player in told.players}
-        tally = {name: (one.games, one.won, one.drawn, one.lost) for name, one in by_name.items()}
+        by_name = {player.name: player for player in standings.players}
+        tally = {name: (entry.games, entry.won, entry.drawn, entry.lost) for name, entry in by_name.items()}
         assert tally == {"high": (60, 60, 0, 0), "low": (60, 0, 0, 60), "middle": (60, 20, 20, 20),
                          "twin": (60, 20, 20, 20)}  # fmt: skip
-        assert {name: one.score.mean for name, one in by_name.items()} == {
+        assert {name: entry.score.mean for name, entry in by_name.items()} == {
             "high": 1, "low": 0, "middle": 0.5, "twin": 0.5,
         }  # fmt: skip
         assert by_name["high"].rating.mu > 30 > 25 > by_name["low"].rating.mu
         assert abs(by_name["middle"].rating.mu - by_name["twin"].rating.mu) < 1
-        assert all(one.rating.sigma < 25 / 3 for one in by_name.values())
+        assert all(entry.rating.sigma < 25 / 3 for entry in by_name.values())
 
     def test_has_a_matrix_whose_halves_agree(self) -> None:
         players = {"first": ScriptedPolicy(lambda o, info: info["legal_actions"][0], "f"), "dice": RandomPolicy()}
-        told = tournament("game:TicTacToe-v0", players, n=40).report.tournament
-        ahead, behind = told.matrix["first"]["dice"], told.matrix["dice"]["first"]
+        standings = tournament("game:TicTacToe-v0", players, n=40).report.tournament
+        ahead, behind = standings.matrix["first"]["dice"], standings.matrix["dice"]["first"]
         assert ahead.mean + behind.mean == pytest.approx(1) and ahead.n == 80
-        assert ahead.mean > 0.5 and told.players[0].name == "first"
-        assert told.seats["player_0"].mean + told.seats["player_1"].mean == pytest.approx(1)
-        assert told.seats["player_0"].mean > 0.5  # moving first helps
+        assert ahead.mean > 0.5 and standings.players[0].name == "first"
+        assert standings.seats["player_0"].mean + standings.seats["player_1"].mean == pytest.approx(1)
+        assert standings.seats["player_0"].mean > 0.5  # moving first helps
 
     def test_of_three_seats(self) -> None:
         players = {"low": says("1"), "high": says("9"), "middle": says("5")}
         result = tournament(lambda: Highest(3), players, n=2)
         assert len(result.episodes) == 6 * 2
-        told = result.report.tournament
-        assert [player.name for player in told.players] == ["high", "middle", "low"]
-        assert told.matrix["middle"]["low"].mean == 1 and told.matrix["middle"]["high"].mean == 0
-        assert [player.score.mean for player in told.players] == [1, 0.5, 0]
+        standings = result.report.tournament
+        assert [player.name for player in standings.players] == ["high", "middle", "low"]
+        assert standings.matrix["middle"]["low"].mean == 1 and standings.matrix["middle"]["high"].mean == 0
+        assert [player.score.mean for player in standings.players] == [1, 0.5, 0]
 
     def test_lies_in_one_folder_and_resumes(self, tmp_path: Path) -> None:
         players = {"guess": GUESS, "other": SlowPolicy(), "heads": says("heads")}
@@ -89,19 +89,19 @@ class TestATournament:
     def test_without_openskill_has_all_but_the_ratings(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "openskill.models", None)
         result = tournament(Highest, {"low": says("1"), "high": says("9")}, n=2)
-        told = result.report.tournament
-        assert [player.name for player in told.players] == ["high", "low"]
-        assert told.players[0].rating is None
-        assert "pip install 'marl-gem[eval]'" in told.left_out and told.left_out in markdown(result.report)
+        standings = result.report.tournament
+        assert [player.name for player in standings.players] == ["high", "low"]
+        assert standings.players[0].rating is None
+        assert "pip install 'marl-gem[eval]'" in standings.left_out and standings.left_out in markdown(result.report)
 
     @pytest.mark.parametrize(
-        ("scenario", "players", "told"),
+        ("scenario", "players", "message"),
         [
             (Answer, {"a": GUESS, "b": GUESS}, "has one seat; to compare players in it, use marl-gem eval --grid"),
             (Highest, {"a": GUESS}, "has 2 seats; name at least as many players, not 1"),
             (Highest, {"a": GUESS, "b c": GUESS}, "'b c' is no name for a player"),
         ],
     )
-    def test_that_cannot_be_held_is_told(self, scenario: Any, players: Any, told: str) -> None:
-        with pytest.raises(ConfigError, match=told):
+    def test_that_cannot_be_played_is_an_error(self, scenario: Any, players: Any, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
             tournament(scenario, players, n=1)

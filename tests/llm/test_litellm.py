@@ -30,7 +30,7 @@ from marl_gem.types import Message, ToolSpec
 
 pytest.importorskip("aiohttp")
 
-from tests.event_loop import async_test
+from tests.event_loop import async_test_with_tasks as async_test  # litellm leaves tasks behind
 from tests.fake_server import Behaviour, FakeServer, cut, echo, edited, hang, hang_up, raw, say, serving, status
 
 KEY = "sk-canary-0123456789abcdef"

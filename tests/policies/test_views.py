@@ -17,7 +17,7 @@ from marl_gem.errors import ConfigError, LLMError
 from marl_gem.llm import Sampling
 from marl_gem.policies import LLMPolicy, summarizer
 from marl_gem.rollout import Job, collect
-from marl_gem.types import EpisodeError
+from marl_gem.types import EpisodeError, Message
 from marl_gem.views import (
     VIEWS,
     Exchange,
@@ -34,6 +34,7 @@ from marl_gem.views import (
     view,
     window,
 )
+from tests.toys import ScriptedLLM
 
 ROLE = Role("You are ann.")
 IMAGE = {"type": "image", "url": "data:..."}
@@ -312,8 +313,8 @@ def test_whole_conversations_cost_as_much_as_they_show(shows: Any) -> None:
 # In the hands of a model
 
 
-class Debate(MultiAgentEnv):
-    """One agent says something in each of eight rounds."""
+class EightRounds(MultiAgentEnv):
+    """One agent, eight turns."""
 
     possible_agents = ("ann",)
     selector = SequentialSelector()
@@ -329,75 +330,68 @@ class Debate(MultiAgentEnv):
         pass
 
 
-class Model:
-    """Answers with the number of the call, and remembers what it was asked."""
-
-    name = "scripted"
-
-    def __init__(self, fails_at: int = 99) -> None:
-        self.asked: list[tuple[list[Any], Sampling, int]] = []
-        self.fails_at = fails_at
-
-    async def complete(self, messages: Sequence[Any], sampling: Sampling, seed: int, tools: Any = ()) -> Response:
-        await asyncio.sleep(0)
-        self.asked.append((list(messages), sampling, seed))
-        if len(self.asked) == self.fails_at:
-            raise LLMError("no answer")
-        return Response(f"answer {len(self.asked)}")
+def numbering(fails_at: int = 0) -> ScriptedLLM:
+    """A model that answers with the number of the call; the call `fails_at` raises LLMError."""
+    return ScriptedLLM(*(LLMError("no answer") if n == fails_at else f"answer {n}" for n in range(1, 99)))
 
 
 def test_a_model_sums_up_what_another_is_shown() -> None:
-    player, writer = Model(), Model()
+    player, writer = numbering(), numbering()
     policy = LLMPolicy(player, summary(summarizer(writer), keep=2, every=2))
-    (episode,) = collect(Debate, [Job(0, policy)])
+    (episode,) = collect(EightRounds, [Job(0, policy)])
     assert not episode.error and len(episode.turns) == 8
-    last, _, _ = player.asked[-1]
+    last, *_ = player.requests[-1]
     assert said_of(last) == [
         ("system", "You are ann."),
         ("user", "What came before, in short:\nanswer 3\n\nround 7"),
         ("assistant", "answer 7"),
         ("user", "round 8"),
     ]
-    assert len(writer.asked) == 3, "once for every two exchanges, but for the newest two"
-    (system, text), sampling, _ = writer.asked[1]
+    assert len(writer.requests) == 3, "once for every two exchanges, but for the newest two"
+    (system, text), sampling, *_ = writer.requests[1]
     assert system["role"] == "system" and "Sum up" in system["content"]
     assert text["content"].startswith("What came before, in short:\nanswer 1\n\nround 3\n\nYour answer: answer 3")
     assert sampling == Sampling(max_tokens=256, temperature=0.0)
 
 
 def test_the_same_text_is_summed_up_from_the_same_seed() -> None:
-    models = Model(), Model()
+    models = numbering(), numbering()
     for model in models:
         asyncio.run(summarizer(model, Sampling(9), "In one word.")("a long story"))  # type: ignore[arg-type]
-    assert models[0].asked == models[1].asked
-    assert models[0].asked[0][:2] == (
+    assert models[0].requests == models[1].requests
+    assert models[0].requests[0][:2] == (
         [{"role": "system", "content": "In one word."}, {"role": "user", "content": "a long story"}],
         Sampling(9),
     )
 
 
 def test_a_model_that_cannot_sum_up_is_an_error_of_the_model() -> None:
-    (episode,) = collect(Debate, [Job(0, LLMPolicy(Model(), summary(summarizer(Model(fails_at=2)), 2, 2)))])
+    (episode,) = collect(
+        EightRounds, [Job(0, LLMPolicy(numbering(), summary(summarizer(numbering(fails_at=2)), 2, 2)))]
+    )
     assert episode.error == EpisodeError("llm", "LLMError", "no answer", "ann")
     assert len(episode.turns) == 5
 
 
 def test_many_episodes_at_once_share_a_view() -> None:
-    alone = [collect(Debate, [Job(0, LLMPolicy(Echo(), summary(writer, 2, 2)))])[0] for writer in (count, a_count)]
-    together = collect(Debate, [Job(seed, LLMPolicy(Echo(), summary(a_count, 2, 2))) for seed in range(20)])
+    alone = [
+        collect(EightRounds, [Job(0, LLMPolicy(ScriptedLLM(default=shortened), summary(writer, 2, 2)))])[0]
+        for writer in (count, a_count)
+    ]
+    together = collect(
+        EightRounds,
+        [Job(seed, LLMPolicy(ScriptedLLM(default=shortened), summary(a_count, 2, 2))) for seed in range(20)],
+    )
     assert {tuple(turn.response.text for turn in episode.turns) for episode in [*alone, *together]} == {
         tuple(turn.response.text for turn in alone[0].turns)
     }
 
 
+def shortened(messages: Sequence[Message]) -> str:
+    """What the model was shown, in short."""
+    return count(as_json(messages))
+
+
 async def a_count(text: str) -> str:
     await asyncio.sleep(0)
     return count(text)
-
-
-class Echo(Model):
-    """Answers with what it was shown, in short."""
-
-    async def complete(self, messages: Sequence[Any], sampling: Sampling, seed: int, tools: Any = ()) -> Response:
-        await asyncio.sleep(0)
-        return Response(count(as_json(messages)))

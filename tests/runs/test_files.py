@@ -69,6 +69,23 @@ class TestAFolder:
             raise ZeroDivisionError
         assert names(tmp_path) == ["update-1"] and names(tmp_path / "update-1") == ["old"]
 
+    def test_is_unchanged_when_its_replacement_cannot_be_renamed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with replacing_folder(tmp_path / "update-1") as draft:
+            (draft / "old").write_text("old")
+        rename = Path.rename
+
+        def failing_rename(path: Path, target: Path) -> Path:
+            if path.name.endswith(".draft"):
+                raise OSError("the disk failed")
+            return rename(path, target)
+
+        monkeypatch.setattr(Path, "rename", failing_rename)
+        with pytest.raises(OSError, match="the disk failed"), replacing_folder(tmp_path / "update-1") as draft:
+            (draft / "new").write_text("new")
+        assert names(tmp_path) == ["update-1"] and names(tmp_path / "update-1") == ["old"]
+
     def test_is_flushed_before_it_is_renamed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         flushed = set()
         fsync, rename = os.fsync, Path.rename

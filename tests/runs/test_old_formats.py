@@ -95,4 +95,15 @@ def test_an_evaluation_is_resumed(tmp_path: Path) -> None:
     after = (run / "episodes.jsonl").read_bytes()
     assert after.startswith(before)
     assert sorted(episode.id for _, episode in read_episodes(run / "episodes.jsonl")) == [f"{n}.0" for n in range(6)]
-    assert json.loads((run / "report.json").read_text())["episodes"]["counted"] == 6
+    counts = json.loads((run / "report.json").read_text())["episodes"]
+    assert (counts["counted"], counts["pending"]) == (6, 0)
+
+
+@pytest.mark.slow
+def test_a_training_run_is_resumed(tmp_path: Path) -> None:
+    """It has no checkpoint, so it begins again, with its configuration."""
+    pytest.importorskip("torch", reason="the extra 'train' is not installed")
+    run = shutil.copytree(OLD / "training", tmp_path / "run")
+    result = CliRunner().invoke(app, ["train", "--resume", str(run)])
+    assert result.exit_code == 0, result.output
+    assert {row["update"] for row in RunReader(run).metrics} == {0, 1, 2, 3, 4}

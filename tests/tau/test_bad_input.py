@@ -550,7 +550,7 @@ def test_fidelity_is_told_in_its_parts() -> None:
     env = begun(TauEnv(desk(), user_reward="fidelity"))
     env.step({"assistant": "Your number?"})
     env.step({"user": f"It is 4711, or 4712. {STOP}"})
-    assert env.infos["user"]["fidelity"] == {"known": 0.5, "needed": 1.0, "own": 1.0, "ended": 1.0}
+    assert env.infos["user"]["fidelity"] == {"known": 0.5, "needed": 1.0, "own_words": 1.0, "ended": 1.0}
     assert env.returns["user"] == 0.5 and "fidelity" not in env.infos["assistant"]
     env = begun(TauEnv(desk()))
     assert "fidelity" not in finish(env) and "fidelity" not in env.infos["user"]

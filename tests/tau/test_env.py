@@ -1,12 +1,9 @@
-"""The dialogue of TAU-bench: who sees what, what ends it, what it earns, and what nobody can talk it into."""
+"""The dialogue of TAU-bench: who sees what, what ends it, tools in both seats, tasks and options."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,119 +12,25 @@ from hypothesis import strategies as st
 
 import marl_gem
 import marl_gem.scenarios.tau
-from marl_gem.errors import InvalidOption, ScenarioFault, UnavailableScenario
-from marl_gem.llm import Sampling
-from marl_gem.policies import ScriptedPolicy
-from marl_gem.rollout import Job, collect
+from marl_gem.errors import InvalidOption, UnavailableScenario
 from marl_gem.scenarios.tau import official
-from marl_gem.scenarios.tau.common import think, transfer_to_human_agents
-from marl_gem.scenarios.tau.database import Database, Session
-from marl_gem.scenarios.tau.dialogue import STOP, Dialogue
+from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.domain import Domain, Task
 from marl_gem.scenarios.tau.env import OPENING, TauEnv
-from marl_gem.scenarios.tau.judge import Judge
-from marl_gem.scenarios.tau.reward import Fidelity, measure_fidelity
-from marl_gem.scenarios.tau.tool import Refused, tool
 from marl_gem.testing import check_env
 from marl_gem.tools.calls import write_call
-from marl_gem.types import Message, Response, ToolCall, ToolSpec
-
-# A shop of two orders, and a customer with a telephone
-
-
-@tool
-def look_up(db: Session, order_id: str) -> str:
-    """Look up an order."""
-    return json.dumps(db["orders"][order_id])
-
-
-@tool
-def cancel(db: Session, order_id: str) -> str:
-    """Cancel an order."""
-    if order_id not in db["orders"]:
-        raise Refused("order not found")
-    db["orders"].edit(order_id)["status"] = "cancelled"
-    return "cancelled"
-
-
-@tool
-def write_note(db: Session, order_id: str, text: str) -> str:
-    """Write a note to an order."""
-    db["orders"].edit(order_id)["note"] = text
-    return text
-
-
-@tool
-def say_nothing(db: Session) -> str | None:
-    """Give no answer."""
-    return None
-
-
-@tool
-def restart_phone(db: Session) -> str:
-    """Switch your telephone off and on."""
-    db["phones"].edit("mei")["restarts"] += 1
-    return "It rings again."
-
-
-TASKS = (
-    Task(
-        "mei",
-        "You are Mei, number 4711. Cancel W1 and ask what W2 costs.",
-        (ToolCall("cancel", {"order_id": "W1"}),),
-        ("1250.50",),
-    ),
-    Task("mei", "You are Mei. You want a human.", (ToolCall("transfer_to_human_agents", {"summary": ""}),)),
-    Task("mei", "You are Mei. Nothing can be done for you."),
+from marl_gem.types import ToolCall
+from tests.tau.small_shop import (
+    CANCEL,
+    PRICE,
+    TASKS,
+    TRANSFER,
+    begun,
+    make,
+    play,
+    restart_phone,
+    shop,
 )
-
-
-def shop(user_tools: Sequence[Any] = (), tasks: Sequence[Task] = TASKS) -> Domain:
-    tools = (look_up, cancel, write_note, say_nothing, think, transfer_to_human_agents)
-    return Domain(
-        name="shop",
-        official="retail",
-        policy="Be kind.",
-        tools={tool.name: tool for tool in tools},
-        terminating=frozenset({"transfer_to_human_agents"}),
-        database=Database(
-            {
-                "orders": {
-                    "W1": {"status": "pending", "note": ""},
-                    "W2": {"status": "pending", "note": f"{STOP} paid", "price": 1250.5},
-                },
-                "phones": {"mei": {"restarts": 0}},
-            }
-        ),
-        splits={"test": tasks, "train": tasks[:1]},
-        user_tools={tool.name: tool for tool in user_tools},
-    )
-
-
-def make(**options: Any) -> TauEnv:
-    return TauEnv(shop(), **{"task": 0, **options})
-
-
-CANCEL = write_call("cancel", {"order_id": "W1"})
-TRANSFER = write_call("transfer_to_human_agents", {"summary": "help"})
-PRICE = "It costs 1,250.50 dollars."
-
-
-def play(env: TauEnv, *texts: str) -> dict[str, Any]:
-    """Let whoever acts say these texts; the last infos."""
-    _, infos = env.reset(seed=0) if env.done else ({}, env.infos)
-    for text in texts:
-        (agent,) = env.acting
-        *_, infos = env.step({agent: text})
-    return infos
-
-
-def begun(**options: Any) -> TauEnv:
-    """An episode in which the user has opened."""
-    env = make(**options)
-    play(env, "Hello")
-    return env
-
 
 # Who sees what, and when
 
@@ -354,210 +257,6 @@ def test_handing_over_on_the_last_action_counts() -> None:
     infos = play(env, "Hm.", "A human!", TRANSFER)
     assert env.returns["assistant"] == 1.0 and infos["assistant"]["ended"] == "handed over"
     assert env.terminations == {"user": True, "assistant": True}
-
-
-# What it earns, and why it does not
-
-
-@pytest.mark.parametrize(
-    ("texts", "failure", "differences", "missing"),
-    [
-        ((CANCEL, PRICE), "", [], []),
-        ((CANCEL, "It costs 1250.50."), "", [], []),
-        ((PRICE, "ok", CANCEL, "Done."), "", [], []),
-        ((PRICE,), "data", ["orders W1"], []),
-        ((CANCEL, "Done."), "outputs", [], ["1250.50"]),
-        ((CANCEL, "It is 1250,", "ok", ".50"), "outputs", [], ["1250.50"]),
-        (("Hello",), "data and outputs", ["orders W1"], ["1250.50"]),
-        ((CANCEL, write_call("cancel", {"order_id": "W2"}), PRICE), "data", ["orders W2"], []),
-        ((CANCEL, write_call("write_note", {"order_id": "W1", "text": ""}), PRICE), "", [], []),
-    ],
-)
-def test_the_infos_say_why_a_reward_is_zero(
-    texts: tuple[str, ...], failure: str, differences: list[str], missing: list[str]
-) -> None:
-    env = begun()
-    infos = play(env, *texts, STOP)
-    assert env.returns == dict.fromkeys(("user", "assistant"), float(not failure))
-    for info in infos.values():
-        assert info["success"] is (not failure) and info["failure"] == failure
-        assert info["differences"] == differences and info["missing_outputs"] == missing
-
-
-@pytest.mark.parametrize(
-    ("transfer", "task", "reward", "failure"),
-    [
-        ("official", 1, 1.0, ""),
-        ("official", 2, 1.0, ""),
-        ("official", 0, 0.0, "data and outputs"),
-        ("strict", 1, 1.0, ""),
-        ("strict", 2, 0.0, "handed over"),
-    ],
-)
-def test_what_handing_over_earns(transfer: str, task: int, reward: float, failure: str) -> None:
-    env = begun(transfer=transfer, task=task)
-    infos = play(env, TRANSFER)
-    assert env.returns == {"user": reward, "assistant": reward}
-    assert infos["assistant"]["failure"] == failure and infos["assistant"]["ended"] == "handed over"
-
-
-def test_the_floors() -> None:
-    some, every = (0.0, 1.0, 1.0), (1.0, 1.0, 1.0)
-    assert make(task=None).trivial_baselines == {
-        "noop": some,
-        "transfer": some,
-        "gold-without-words": some,
-        "gold": every,
-    }
-    assert sum(make(task=None, transfer="strict").trivial_baselines["transfer"]) == 1
-    train = make(task=None, split="train").trivial_baselines
-    assert {name: sum(own) for name, own in train.items()} == {
-        "noop": 0, "transfer": 0, "gold-without-words": 0, "gold": len(train["gold"])
-    }  # fmt: skip
-
-
-def test_the_opening_says_no_output() -> None:
-    """It is the same whoever assists, and no message of the assistant's."""
-    env = TauEnv(shop(tasks=(Task("mei", "You are Mei.", (), ("how can i help",)),)))
-    env.reset(seed=0)
-    infos = play(env, "Hello", "Good morning.", STOP)
-    assert infos["assistant"]["missing_outputs"] == ["how can i help"] and env.returns["assistant"] == 0.0
-
-
-# What the user earns
-
-
-def told(*user: str, end: str = "stopped", task: Task = TASKS[0], assistant: str = "Sure.") -> Dialogue:
-    messages = [("assistant", OPENING)]
-    for text in user:
-        messages += [("user", text), ("assistant", assistant)]
-    messages = messages[:-1]
-    env = make()
-    verdict = env.domain.judge("test", 0, env.domain.session(), ())
-    return Dialogue(task, tuple(messages), verdict, end)  # type: ignore[arg-type]
-
-
-LONG = Task(
-    "yusuf_1",
-    "You are Yusuf Rossi in 19122. You received your order #W2378156 and wish to exchange the keyboard for one that "
-    "clicks. Your email is yusuf.rossi@example.com.",
-    (
-        ToolCall("find_user", {"first_name": "Yusuf", "last_name": "Rossi", "zip": "19122", "why": "no"}),
-        ToolCall("exchange", {"order_id": "#W2378156", "items": ["1151293680"], "payment": "paypal_1"}),
-    ),
-)
-
-
-@pytest.mark.parametrize(
-    ("dialogue", "expected"),
-    [
-        (told("I am Yusuf Rossi, 19122.", "It is W2378156, the keyboard.", STOP, task=LONG), (1, 1, 1, 1)),
-        (told("Yusuf Rossi, 19122, order W2378156, mail yusuf.rossi@example.com.", STOP, task=LONG), (1, 1, 1, 1)),
-        (told("I am YUSUF ROSSI from 19122.", STOP, task=LONG), (1, 3 / 4, 1, 1)),
-        (told("Yusuf Rossi, 19123, #W2378156", STOP, task=LONG), (1 / 2, 3 / 4, 1, 1)),
-        (told("Yusuf Rossi, 19122, #W2378156, me@here.org", STOP, task=LONG), (2 / 3, 1, 1, 1)),
-        (told("Rossi, Yusuf", "1,151,293,680 then", task=LONG, assistant="Item 1151293680?"), (1, 1 / 2, 1, 1)),
-        (told("It is 19123.", "19123, as I said.", STOP, task=LONG), (0, 0, 1, 1)),
-        (told("Yusuf Rossi in 19122 you received your order W2378156 and wish", task=LONG), (1, 1, 1, 1)),
-        (told("Yusuf Rossi in 19122 you received your order W2378156 and wish to", task=LONG), (1, 1, 0, 1)),
-        (told(LONG.instruction, STOP, task=LONG), (1, 1, 0, 1)),
-        (told("Hi.", f"{LONG.instruction} {STOP}", task=LONG), (1, 1, 1 / 2, 1)),
-        (told("I am Yusuf Rossi, 19122, W2378156.", end="cut off", task=LONG), (1, 1, 1, 0)),
-        (told("I am Yusuf Rossi, 19122, W2378156.", end="handed over", task=LONG), (1, 1, 1, 1)),
-        (told(STOP, task=LONG), (1, 0, 1, 1)),
-        (told(STOP, task=TASKS[2]), (1, 0, 1, 1)),
-        (told("Hello", STOP, task=TASKS[2]), (1, 1, 1, 1)),
-        (told("It is 815, not 4711.", STOP, task=Task("a", "Your number is 815.")), (1 / 2, 1, 1, 1)),
-        (told("a" * 200_000 + "@" * 200_000 + "1" * 200_000, STOP, task=LONG), (0, 0, 1, 1)),
-    ],
-)
-def test_fidelity_to_the_instruction(dialogue: Dialogue, expected: tuple[float, ...]) -> None:
-    assert measure_fidelity(dialogue) == pytest.approx(Fidelity(*expected))
-
-
-def test_fidelity_is_the_users_alone() -> None:
-    env = begun(user_reward="fidelity")
-    infos = play(env, "Sure.", "I am Mei, and W1 has to go.", "No.", STOP)
-    assert env.returns == {"user": 1.0, "assistant": 0.0}
-    assert infos["user"]["success"] is False
-    env = begun(user_reward="fidelity")
-    play(env, CANCEL, PRICE, STOP)
-    assert env.returns == {"user": 0.0, "assistant": 1.0}
-
-
-def test_any_function_of_the_dialogue_will_do() -> None:
-    seen: list[Dialogue] = []
-
-    def short(dialogue: Dialogue) -> float:
-        seen.append(dialogue)
-        return -float(len(dialogue.messages))
-
-    env = begun(user_reward=short)
-    assert env.metadata.reward_range is None
-    play(env, CANCEL, PRICE, STOP)
-    assert env.returns == {"user": -4.0, "assistant": 1.0}
-    assert seen[0].messages == (("assistant", OPENING), ("user", "Hello"), ("assistant", PRICE), ("user", STOP))
-    assert (seen[0].task, seen[0].end, seen[0].verdict.reward) == (TASKS[0], "stopped", 1.0)
-
-
-@pytest.mark.parametrize("reward", [lambda dialogue: math.nan, lambda dialogue: 1 / 0, lambda dialogue: "good"])
-def test_one_that_fails_is_a_fault_not_a_zero(reward: Callable[[Dialogue], Any]) -> None:
-    env = begun(user_reward=reward)
-    with pytest.raises(ScenarioFault):
-        play(env, STOP, STOP)
-
-
-class Model:
-    """Answers with a text, on whatever loop it is asked."""
-
-    name = "judge-model"
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.asked: list[tuple[Sequence[Message], Sampling]] = []
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
-    ) -> Response:
-        self.asked.append((messages, sampling))
-        await asyncio.sleep(0.001)
-        return Response(self.text)
-
-
-@pytest.mark.parametrize(
-    ("answer", "reward"), [("7", 0.7), ("10", 1.0), ("Score: 0.", 0.0), ("8/10", 0.8), ("**3**", 0.3), ("7.5", 0.75)]
-)
-def test_a_model_may_judge(answer: str, reward: float) -> None:
-    model = Model(answer)
-    env = begun(user_reward=Judge(model))
-    assert env.blocking
-    play(env, CANCEL, PRICE, STOP)
-    assert env.returns == {"user": pytest.approx(reward), "assistant": 1.0}
-    asked = str(model.asked[0][0][0]["content"])
-    assert json.dumps(TASKS[0].instruction) in asked
-    assert f'{{"speaker": "assistant", "text": "{PRICE}"}}' in asked
-
-
-@pytest.mark.parametrize("answer", ["", "good", "11", "-1", "gpt4"])
-def test_a_judge_that_gives_no_number_is_a_fault(answer: str) -> None:
-    env = begun(user_reward=Judge(Model(answer)))
-    with pytest.raises(ScenarioFault, match="judge-model should judge a user from 0 to 10"):
-        play(env, "Bye.", STOP)
-
-
-def test_a_judge_serves_many_episodes_at_once_and_within_a_running_loop() -> None:
-    judge = Judge(Model("5"))
-    seating = {"user": ScriptedPolicy(["Hello", STOP]), "assistant": ScriptedPolicy(["Bye."])}
-    jobs = [Job(seed, seating) for seed in range(40)]
-    episodes = collect(lambda: make(user_reward=judge), jobs, concurrency=20)
-    assert [episode.returns["user"] for episode in episodes] == [0.5] * 40
-
-    async def in_a_notebook() -> float:
-        env = begun(user_reward=judge)
-        play(env, "Bye.", STOP)
-        return env.fork().returns["user"]
-
-    assert asyncio.run(in_a_notebook()) == 0.5
 
 
 # Tools in the user's seat

@@ -25,7 +25,7 @@ from marl_gem.wrappers import (
     TimeLimit,
     boxed,
 )
-from tests.toys import full_state
+from tests.toys import ScriptedLLM, full_state
 from tests.wrappers.wrapped import (
     Inn,
     Race,
@@ -90,25 +90,16 @@ def test_an_observation_of_one_s_own() -> None:
 # ShowHistory
 
 
-class Model:
-    """Answers with what it was shown, in short, and remembers it."""
-
-    name = "scripted"
-
-    def __init__(self) -> None:
-        self.shown: list[list[Any]] = []
-
-    async def complete(self, messages: Sequence[Any], sampling: Any, seed: int, tools: Any = ()) -> Response:
-        await asyncio.sleep(0)
-        self.shown.append(list(messages))
-        return Response(f"{len(messages)}")
+def counting_model() -> ScriptedLLM:
+    """A model that answers with the number of messages in the prompt."""
+    return ScriptedLLM(default=lambda messages: f"{len(messages)}")
 
 
 @every_env
 @pytest.mark.parametrize("view", ["chat", "latest", "bare", "observations", "transcript", "window:2"])
 def test_a_loop_sees_what_a_model_would(make: Callable[[], MultiAgentEnv], view: str) -> None:
     """What an agent with this view shows its model is what the wrapper shows, as one text."""
-    model = Model()
+    model = counting_model()
     (episode,) = collect(make, [Job(5, LLMPolicy(model, marl_gem.views.view(view)))])
     assert not episode.error
     texts = {agent: [turn.response.text for turn in episode.turns_of(agent)] for agent in episode.returns}
@@ -120,7 +111,7 @@ def test_a_loop_sees_what_a_model_would(make: Callable[[], MultiAgentEnv], view:
         observations, *_, infos = env.step({agent: texts[agent].pop(0) for agent in env.acting})
         for agent, info in infos.items():
             assert info.get("final_observation", env.observe(agent)) == env.observe(agent)
-    assert [*map(plain, model.shown)] == shown
+    assert [*map(plain, model.prompts)] == shown
     assert [*map(tuple, texts.values())] == [()] * len(texts)
 
 
@@ -178,23 +169,24 @@ def test_the_whole_answer_is_remembered_where_the_env_is_given_a_part() -> None:
 
 
 def test_a_model_that_sums_up_is_waited_for() -> None:
-    writer = Model()
-    env = ShowHistory(Inn(), summary(summarizer(writer), keep=1, every=1))  # type: ignore[arg-type]
+    writer = counting_model()
+    env = ShowHistory(Inn(), summary(summarizer(writer), keep=1, every=1))
     assert env.blocking and not ShowHistory(Inn()).blocking
     env.reset(seed=1)
     say(env, "3", "4", "5", "6")
     text = env.observe("ann")
     assert "What came before, in short:\n2" in str(text)
-    asked = len(writer.shown)
+    asked = len(writer.requests)
     assert env.observe("ann") == text and env.fork().observe("ann") == text
-    assert len(writer.shown) == asked == 3, "nothing is summed up twice"
+    assert len(writer.requests) == asked == 3, "nothing is summed up twice"
 
 
-class OneLoopModel(Model):
-    """Minds being used in two event loops at once, as models do that hold connections."""
+class OneLoopModel:
+    """Answers with the number of messages; fails when it is used in two event loops at the same time."""
+
+    name = "one loop"
 
     def __init__(self) -> None:
-        super().__init__()
         self.loops: list[Any] = []
         self.most = 0
 
@@ -221,7 +213,7 @@ def test_rollouts_wait_in_threads() -> None:
 
 
 def test_within_an_event_loop_waiting_is_refused_and_nothing_has_changed() -> None:
-    env = ShowHistory(Inn(), summary(summarizer(Model()), keep=1, every=1))  # type: ignore[arg-type]
+    env = ShowHistory(Inn(), summary(summarizer(counting_model()), keep=1, every=1))  # type: ignore[arg-type]
 
     async def work() -> None:
         with pytest.raises(ConfigError, match=r"would block the event loop.*asyncio\.to_thread.*LLMPolicy"):

@@ -192,7 +192,7 @@ function filterBar(run, query, changed) {
   );
   const search = h("input", {
     type: "search",
-    placeholder: "Search observations and responses  /",
+    placeholder: "Search texts  /",
     "aria-label": "Search",
     maxlength: 500,
     oninput: later,
