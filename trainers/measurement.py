@@ -155,10 +155,10 @@ def _play(
     spec = loop.config.scenarios[scenario].test_spec
     seating = _seat(loop, seats, spec)
     tasks = spec.inspect().tasks
-    seed = derive_seed(loop.config.seed, label, spec.id, *(f"{seat}={who}" for seat, who in seats.items()))
+    seed, parts = derive_seed(loop.config.seed, label), _seed_parts(loop, scenario, seats)
     jobs = [
         Job(
-            derive_seed(seed, episode),
+            derive_seed(seed, *parts, episode),
             seating,
             f"measured-{loop.updates}-{number}-{episode}",
             options={"task": episode % tasks} if tasks else {},
@@ -169,6 +169,16 @@ def _play(
     finished = completed(played)
     agents = {seat: tally(finished, seat) for seat, who in seats.items() if is_learner_name(who)}
     return Matchup(spec.id, dict(seats), agents, len(played) - len(finished)), played
+
+
+def _seed_parts(loop: TrainingLoop, scenario: int, seats: Seating) -> list[str]:
+    """What the episodes of a matchup follow from besides the label: two policies in the same seats meet the same."""
+    learners = [seat for seat, who in seats.items() if who == SHARED_POLICY]
+    opponents = sorted(set(seats.values()) - {SHARED_POLICY})
+    parts = ["head to head", *learners] if learners and opponents else ["together"]
+    if learners and opponents != [*loop.config.evaluation.opponents[:1]]:
+        parts += opponents
+    return [*parts, *([loop.specs[scenario].id] if scenario else [])]
 
 
 def _seat(loop: TrainingLoop, seats: Seating, spec: ScenarioSpec) -> dict[str, Policy]:

@@ -11,13 +11,13 @@ One of your own is a class with `Options`, `METRICS`, `needs`, `advantages` and 
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from marl_gem.errors import ConfigError
+from marl_gem.registry.tables import import_from_here
 from marl_gem.trainers.algorithms.base import Advantages, Algorithm, Loss, Needs, TokenBatch, policy_gradient
 
 __all__ = [
@@ -74,7 +74,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
         return entry_point
     module, _, attribute = entry_point.partition(":")
     try:
-        found: type[Algorithm] = getattr(importlib.import_module(module), attribute)
+        found: type[Algorithm] = getattr(import_from_here(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"the algorithm {name!r} cannot be imported: {error}") from error
     return found
