@@ -204,7 +204,7 @@ def test_a_change_in_a_step_told_in_brief_is_seen_there(register: Any) -> None:
 
 def test_where_the_actions_no_longer_fit_it_stops(register: Any) -> None:
     class Alone(Duel):
-        selector = SequentialSelector()
+        selector = SequentialSelector()  # type: ignore[assignment]
 
         def _process_actions(self, actions: dict[str, str]) -> None:
             pass
