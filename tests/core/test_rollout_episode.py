@@ -174,7 +174,9 @@ def test_a_repeat_plays_the_same_task_with_other_random_choices() -> None:
 
 def test_options_reach_the_env() -> None:
     (episode,) = collect(NumberGame, [Job(0, ones, options={"weather": "rain"})])
-    assert episode.error == EpisodeError("env", "InvalidOption", "NumberGame takes no reset options, but got ['weather']")
+    assert episode.error == EpisodeError(
+        "env", "InvalidOption", "NumberGame takes no reset options, but got ['weather']"
+    )
     assert (episode.turns, episode.returns) == ((), {})
 
 
