@@ -178,7 +178,6 @@ def test_texts_that_look_like_playthroughs_do_no_harm(register: Any) -> None:
         ({"legal_actions": lambda self, agent: None}, None),
         ({"observe": lambda self, agent: Duel.observe(self, agent) + "!"}, None),  # beyond where it is cut
     ],
-    ids=str,
 )
 def test_whatever_changes_is_seen(register: Any, change: dict[str, Any], line: str | None) -> None:
     register("test:Duel-v0", Duel)
