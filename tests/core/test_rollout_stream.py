@@ -122,10 +122,9 @@ def test_acting_agents_answer_at_the_same_time() -> None:
 
 def test_blocking_envs_step_side_by_side_in_threads() -> None:
     kind: Any = type("SideBySide", (Blocking,), {"threads": set()})
-    started = time.monotonic()
     episodes = collect(kind, [Job(seed, ones) for seed in range(8)], concurrency=8)
     assert all(episode.returns == {"a": 2.0, "b": 2.0} for episode in episodes)
-    assert kind.most > 1 and time.monotonic() - started < 8 * 4 * 0.05
+    assert kind.most > 1
     assert threading.current_thread().name not in kind.threads
     assert_no_threads()
 

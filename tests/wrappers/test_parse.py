@@ -166,9 +166,9 @@ def test_an_unknown_name_of_a_parser(name: str) -> None:
     ids=lambda text: text[:9].encode("unicode_escape").decode(),
 )
 def test_no_text_takes_long(parser: Parser, text: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     parser.find(text)
-    assert time.perf_counter() - begun < 3
+    assert time.process_time() - begun < 3
 
 
 LEGAL = ["[bet]", "{", " wait ", "", "two words"]
