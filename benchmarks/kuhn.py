@@ -1,6 +1,6 @@
 """Kuhn poker by self-play: how exploitable is the trained policy, exactly?
 
-    python benchmarks/kuhn.py [--seed N] [--set self_play.updates=50 ...]
+    python benchmarks/kuhn.py [--seed N] [--set training.updates=50 ...]
 
 Prints one JSON line. Exploitability is in chips a hand: 0 for an equilibrium, 0.458 for uniform play. It is
 computed by walking through the whole game, with the model's own probabilities of its answers at the twelve
@@ -28,8 +28,8 @@ from marl_gem.scenarios.games.kuhn_analysis import (
 )
 from marl_gem.scenarios.games.kuhn_poker import moves, situation
 from marl_gem.trainers.config import TrainConfig, parse, read
-from marl_gem.trainers.seating import ONE
-from marl_gem.trainers.self_play import SelfPlay
+from marl_gem.trainers.imitation import warm_started
+from marl_gem.trainers.schedule import SHARED_POLICY
 
 
 def strategy(llm: TransformersLLM) -> tuple[dict[InformationSet, float], float]:
@@ -46,13 +46,11 @@ def strategy(llm: TransformersLLM) -> tuple[dict[InformationSet, float], float]:
 def train(config: TrainConfig) -> dict[str, float]:
     """Train once, and judge the policy after every update."""
     begun = time.perf_counter()
-    run = SelfPlay.start(config)
-    for _ in run.warm_up():
-        pass
-    llm = run.trainees[ONE].llm
+    loop = warm_started(config)
+    llm = loop.learners[SHARED_POLICY].sampler.policy.llm
     strategies = [strategy(llm)[0]]
-    while run.updates < config.self_play.updates:
-        run.update()
+    while loop.updates < config.training.updates:
+        loop.update()
         bets, illegal = strategy(llm)
         strategies.append(bets)
     mixed = average(strategies[len(strategies) // 2 :])

@@ -5,8 +5,8 @@
 
 Prints one JSON line, with one row for each game and normalization: "agent" is per-agent ReBN, "all" one
 normalization over both seats, "none" the returns as they are. For TicTacToe the figure is the score against
-random play (higher is better; 400 games a seat), for Kuhn poker the exploitability of the last policy and of
-the average policy (lower is better), for the help desk the success of user and assistant together on 200 tasks that
+random play (higher is better; 400 games a seat), for Kuhn poker the exploitability of the last policy
+(lower is better), for the help desk the success of user and assistant together on 200 tasks that
 were not trained on; there the user earns its fidelity, so that the two seats' returns differ in mean and spread, and
 it joins after a third of the updates. A small table for people goes to standard error.
 """
@@ -22,49 +22,45 @@ from statistics import fmean
 
 from marl_gem.overrides import apply_overrides
 from marl_gem.trainers.config import parse, read
-from marl_gem.trainers.transitions import NORMALIZATIONS
+from marl_gem.trainers.imitation import warm_started
+from marl_gem.trainers.loop import TrainingLoop
+from marl_gem.trainers.measurement import measure
+
+NORMALIZATIONS = ("agent", "all", "none")
+
+
+def trained(recipe: str, normalization: str, seed: int, updates: int, *changes: str) -> tuple[TrainingLoop, float]:
+    """A recipe trained under a normalization, and by how much one over both seats makes the gradient noisier.
+
+    That is the mean of 1 + d^2 over updates and seats, where d is the distance of a seat's mean return from the mean of
+    all, in standard deviations of the seat's: what an offset that is not taken out adds to the gradient's variance.
+    """
+    settings = [f"seed={seed}", f"algorithm.options.group_by={normalization}", f"training.updates={updates}", *changes]
+    loop = warm_started(parse(apply_overrides(read(recipe), settings), "benchmark"))
+    gains = []
+    while loop.updates < updates:
+        metrics, _ = loop.update()
+        gains += [value for name, value in metrics.items() if name.startswith("noise_gain/")]
+    return loop, fmean(gains)
 
 
 def kuhn(normalization: str, seed: int, updates: int) -> dict[str, float]:
-    from kuhn import train
-
-    changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
-    result = train(parse(apply_overrides(read("kuhn"), changes), "benchmark"))
-    return {"exploitability_last": result["last"], "exploitability_average": result["average"]}
+    loop, gain = trained("kuhn", normalization, seed, updates)
+    (numbers,) = measure(loop, 1, "final", analyse=True)[0].analyses.values()
+    return {"exploitability": numbers["exploitability"], "noise_gain": gain}
 
 
 def tictactoe(normalization: str, seed: int, updates: int) -> dict[str, float]:
-    from marl_gem.evaluation.head_to_head import head_to_head
-    from marl_gem.evaluation.tally import overall
-    from marl_gem.policies import RandomPolicy
-    from marl_gem.trainers.seating import ONE
-    from marl_gem.trainers.self_play import SelfPlay
-
-    changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
-    config = parse(apply_overrides(read("tictactoe"), changes), "benchmark")
-    run = SelfPlay.start(config)
-    for _ in run.warm_up():
-        pass
-    while run.updates < updates:
-        run.update()
-    tallies, _ = head_to_head(run.ground.make, run.trainees[ONE].policy, RandomPolicy(), games=400, seed=seed)
-    total = overall(tallies)
-    return {"score": total.score, "illegal_games": total.illegal / total.games}
+    loop, gain = trained("tictactoe", normalization, seed, updates)
+    return {"score": measure(loop, 400, "final")[0].score, "noise_gain": gain}
 
 
 def desk(normalization: str, seed: int, updates: int) -> dict[str, float]:
-    from marl_gem.trainers.measure import measure
-    from marl_gem.trainers.self_play import SelfPlay
-
-    changes = [f"seed={seed}", f"self_play.normalization={normalization}", f"self_play.updates={updates}"]
-    changes += [f'phases=[{{start = {updates // 3}, seats = {{user = "user"}}}}]', "options.user_reward=fidelity"]
-    run = SelfPlay.start(parse(apply_overrides(read("desk"), changes), "benchmark"))
-    for _ in run.warm_up():
-        pass
-    while run.updates < updates:
-        run.update()
-    measured, episodes = measure(run, 200, "final", [run.phase])
-    return {"success": measured["score"], "fidelity": fmean(one.returns["user"] for one in episodes)}
+    phases = f'phases=[{{start = {updates // 3}, seats = {{user = "user"}}}}]'
+    loop, gain = trained("desk", normalization, seed, updates, phases, "options.user_reward=fidelity")
+    measured, episodes = measure(loop, 200, "final", [loop.phase])
+    fidelity = fmean(episode.returns["user"] for episode in episodes)
+    return {"success": measured.score, "fidelity": fidelity, "noise_gain": gain}
 
 
 def main() -> None:
@@ -100,8 +96,8 @@ def main() -> None:
                         "seeds": values,
                     }
                 )
-                told = f"{name:<10} {normalization:<6} {figure:<23} {fmean(values):.3f}  {values}"
-                print(told, file=sys.stderr, flush=True)
+                line = f"{name:<10} {normalization:<6} {figure:<23} {fmean(values):.3f}  {values}"
+                print(line, file=sys.stderr, flush=True)
     print(json.dumps({"benchmark": "normalization", "rows": rows}))
 
 

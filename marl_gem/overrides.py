@@ -1,4 +1,4 @@
-"""Values as text: one by one on a command line, as in `self_play.updates=50`."""
+"""Values as text: one by one on a command line, as in `training.updates=50`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from marl_gem.errors import ConfigError
 
 
 def apply_overrides(values: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """Apply assignments such as `self_play.updates=50` to nested values; gives a new dict.
+    """Apply assignments such as `training.updates=50` to nested values; gives a new dict.
 
     Raises:
         ConfigError: an assignment has no `=`, or its name leads through a value that is no section.
@@ -22,7 +22,7 @@ def apply_overrides(values: dict[str, Any], assignments: Iterable[str]) -> dict[
         name, equals, text = assignment.partition("=")
         *sections, last = name.strip().split(".")
         if not equals or not last:
-            raise ConfigError(f"{assignment!r} sets nothing; write name=value, as in self_play.updates=50")
+            raise ConfigError(f"{assignment!r} sets nothing; write name=value, as in training.updates=50")
         target = result
         for section in sections:
             target = target.setdefault(section, {})

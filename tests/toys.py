@@ -114,12 +114,14 @@ class Village(MultiAgentEnv):
     """Villagers act in turn and hear everything; they join and leave.
 
     Actions: `leave`, `banish NAME`, `invite NAME`, `thank NAME` (a reward of 0.5 for NAME), or any other text.
-    The option `village` names it.
+    The option `village` names it. A subclass may set another reward for thanks, and that who is banished is truncated.
     """
 
     possible_agents = ("ann", "bob", "cat")
     selector = SequentialSelector()
     metadata = Metadata(turn_order="sequential", joins=True)
+    thanks = 0.5
+    truncates = False
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         self.village = options.get("village", "Hamlet")
@@ -139,11 +141,11 @@ class Village(MultiAgentEnv):
         if verb == "leave":
             self.terminations[speaker] = True
         elif verb == "banish" and name in self.agents:
-            self.terminations[name] = True
+            (self.truncations if self.truncates else self.terminations)[name] = True
         elif verb == "invite" and name not in self.returns:
             self.add_agent(name)
         elif verb == "thank" and name in self.returns:
-            self.rewards[name] = self.rewards.get(name, 0.0) + 0.5
+            self.rewards[name] = self.rewards.get(name, 0.0) + self.thanks
 
 
 class Chat(MultiAgentEnv):

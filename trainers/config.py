@@ -1,11 +1,14 @@
-"""What a training run can be told. Everything that happens in a run follows from these values."""
+"""What a training run is told. Everything that happens in a run follows from these values.
+
+A configuration is plain data, from a TOML file or a command line; `parse` makes a frozen `TrainConfig` of it. The
+comment above each field gives its meaning, unit, range and source; the reference page is made from these comments.
+"""
 
 from __future__ import annotations
 
+import difflib
 import itertools
-import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,175 +16,321 @@ import msgspec
 from msgspec import Meta
 
 from marl_gem.errors import ConfigError
-from marl_gem.trainers.transitions import NORMALIZATIONS
+from marl_gem.runs.configuration import rename_keys
+from marl_gem.specs import PolicySpec, ScenarioSpec, is_learner_name
+from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.views import view
 
 RECIPES = Path(__file__).parent / "recipes"
-NO_NAMES = ("human", "scripted", "replay")
-"""What sits in a seat elsewhere, and so is no name for a policy that learns."""
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Rate = Annotated[float, Meta(gt=0)]
+PositiveFloat = Annotated[float, Meta(gt=0)]
 Weight = Annotated[float, Meta(ge=0)]
+
+RENAMED = {
+    "self_play.older_selves": "training.opponent_pool_fraction",
+    "self_play.pool_every": "training.snapshot_every",
+    "self_play.games": "training.episodes",
+    "self_play.clip": "training.max_grad_norm",
+    "self_play.normalization": "algorithm.options.group_by",
+    "imitation.games": "imitation.episodes",
+    "record.options": "test_options",
+    "record.final_games": "evaluation.final_episodes",
+    "record.probe_games": "evaluation.probe_episodes",
+    "record.probe_every": "evaluation.probe_every",
+    "record.save_every": "training.save_every",
+    "record.episodes": "training.keep_episodes",
+}
+"""Names of the first version, which configurations of older runs still have, and what became of them."""
+RENAMED_SECTIONS = {"self_play": "training", "record": "evaluation"}
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A part of the configuration; an unknown name in it is an error."""
 
 
+class TrainingScenario(_Section, frozen=True):
+    """A scenario that is trained on."""
+
+    # The scenario: an id such as "game:KuhnPoker-v0", `package.module:Class` or `path/to/file.py:Class`.
+    id: str
+    # Options for `make`, by name.
+    options: dict[str, Any] = {}
+    # Options that differ in the episodes that measure the policies, such as tasks that are not trained on.
+    test_options: dict[str, Any] = {}
+    # Wrappers around the env, the innermost first, as in "time_limit=20"; see `marl_gem.wrappers`.
+    wrappers: tuple[str, ...] = ()
+    # The share of each update's episodes that are of this scenario, in proportion to the other weights.
+    weight: PositiveFloat = 1.0
+    # Who holds each seat of this scenario, where that differs from the run's `seats`.
+    seats: dict[str, str] = {}
+
+    @property
+    def spec(self) -> ScenarioSpec:
+        """The scenario as it is trained on."""
+        return ScenarioSpec.parse(self.id, self.options, self.wrappers)
+
+    @property
+    def test_spec(self) -> ScenarioSpec:
+        """The scenario as the policies are measured on it."""
+        return self.spec.with_options(self.test_options)
+
+
 class PolicyConfig(_Section, frozen=True):
-    """The model, what it is shown and how it answers.
+    """The model, what it is shown and how its responses are sampled. Where several policies learn, each has its own."""
 
-    `start_from` is a folder with a transformers model and its tokenizer; empty makes a tiny model on the
-    spot, `width` wide and `layers` deep with `heads` heads, reading up to `context` tokens, whose tokenizer has
-    tokens for whole "lines" or for "words". `view` names how history becomes a prompt; `max_tokens` and
-    `temperature` are how answers are drawn. Where several policies learn, each has a model like this.
-    """
-
+    # A folder with a transformers model and its tokenizer to start from. Empty: a tiny model with random weights.
     start_from: str = ""
+    # Of a tiny model: the size of the hidden states, a multiple of `heads`.
     width: Positive = 64
+    # Of a tiny model: the number of layers.
     layers: Positive = 2
+    # Of a tiny model: the number of attention heads.
     heads: Positive = 4
+    # Of a tiny model: the greatest number of tokens it reads, prompt and response together.
     context: Positive = 512
+    # Of a tiny model's tokenizer: what a token holds at most, a line ("lines") or a word with what stands before it.
     tokens: Literal["lines", "words"] = "lines"
+    # How an agent's history becomes the next prompt: the name of a view, see `marl_gem.views`.
     view: str = "bare"
+    # The longest response, in tokens.
     max_tokens: Positive = 8
-    temperature: Rate = 1.0
+    # The temperature that responses are sampled at, above 0. Trained log-probabilities are those at this temperature.
+    temperature: PositiveFloat = 1.0
 
 
 class ImitationConfig(_Section, frozen=True):
-    """The warm start: `steps` updates on `batch` turns each, out of `games` games.
+    """The warm start: a fresh model learns to answer at all, from demonstrations."""
 
-    They are games of random legal play, or of those whom `seats` names for an agent: `random` or `scripted:NAME`.
-    """
-
+    # Who is imitated in each seat, as in a command line's --seat: scripted:NAME, MODEL@URL, ...; by default random.
     seats: dict[str, str] = {}
-    games: Positive = 1000
+    # How many episodes are demonstrated.
+    episodes: Positive = 1000
+    # How many optimizer steps each policy takes; 0 for a model that needs no warm start.
     steps: Count = 300
+    # How many turns a step learns from, about.
     batch: Positive = 128
-    learning_rate: Rate = 2e-3
+    # The learning rate of the first step; it falls along a line to a tenth of it.
+    learning_rate: PositiveFloat = 2e-3
 
 
-class SelfPlayConfig(_Section, frozen=True):
-    """The loop: `updates` updates on `games` games each.
+class AlgorithmConfig(_Section, frozen=True):
+    """How advantages and the loss are computed."""
 
-    In a share `older_selves` of the games one seat learns and older versions hold the others that learn; one
-    version is kept every `pool_every` updates, and `pool_size` of them at most. In each phase `learning_rate`
-    falls along a cosine to a tenth of itself, and the weight of the divergence from the policy that the phase
-    began with linearly from `kl` to `kl_final`. `gamma` discounts from one turn of an agent to its next;
-    `normalization` is "agent" (per-agent ReBN), "all" or "none"; `clip` is the greatest norm of a gradient.
-    """
+    # The algorithm: "rebn", "rloo", one that was registered, or `package.module:Class`.
+    name: str = "rebn"
+    # The algorithm's own options, see `Options` in its file.
+    options: dict[str, Any] = {}
 
+
+class TrainingConfig(_Section, frozen=True):
+    """The loop: updates, each on fresh episodes."""
+
+    # How many updates there are.
     updates: Count = 100
-    games: Positive = 256
-    older_selves: Share = 0.25
-    pool_every: Positive = 10
-    pool_size: Positive = 8
-    learning_rate: Rate = 1e-3
+    # How many episodes are played for each update, over all scenarios.
+    episodes: Positive = 256
+    # The learning rate at the beginning of each phase; it falls along a cosine to a tenth of it at the end.
+    learning_rate: PositiveFloat = 1e-3
+    # The discount from one turn of an agent to its next, from 0 to 1.
     gamma: Share = 1.0
-    normalization: str = "agent"
+    # The weight of the divergence from the reference, the policy as it was when the phase began, in nats a sampled
+    # token; it changes along a line from `kl` to `kl_final` in each phase. With both 0 there is no reference.
     kl: Weight = 0.2
+    # The weight at the end of each phase.
     kl_final: Weight = 0.05
-    clip: Rate = 1.0
+    # The greatest norm of an update's gradient; a longer one is scaled down to it.
+    max_grad_norm: PositiveFloat = 1.0
+    # The greatest number of tokens, padding included, in one forward and backward pass. It changes the memory that an
+    # update takes, and its gradient only by rounding.
+    micro_batch_tokens: Positive = 16_384
+    # The share of episodes in which one seat learns and earlier versions of the policies hold the other learning seats.
+    opponent_pool_fraction: Share = 0.25
+    # A version of each policy goes into its pool every so many of its updates.
+    snapshot_every: Positive = 10
+    # The greatest number of versions in a pool. When it is full, every second one goes, so that it spans the whole run.
+    pool_size: Positive = 8
+    # A checkpoint is written every so many updates.
+    save_every: Positive = 10
+    # How many of each update's episodes are written to episodes.jsonl.
+    keep_episodes: Count = 8
+
+
+class EvaluationConfig(_Section, frozen=True):
+    """How the policies are measured."""
+
+    # In self-play, whom the policy meets in each seat, as in a command line's --seat: random, scripted:NAME,
+    # MODEL@URL, ... The run's score is the one against the first. Where no legal actions are listed, random play is
+    # left out.
+    opponents: tuple[str, ...] = ("random",)
+    # How many episodes of each seating are played before and after training, and at the end of a phase.
+    final_episodes: Positive = 400
+    # How many episodes of each seating are played for a point of the curve.
+    probe_episodes: Positive = 100
+    # A point of the curve is measured every so many updates.
+    probe_every: Positive = 10
 
 
 class PhaseConfig(_Section, frozen=True):
-    """From update `start` on the `seats` named here are held by others."""
+    """A change of who holds which seat."""
 
+    # The update from which on it holds, from 1 up.
     start: Positive
+    # Who holds these seats from then on; seats that are not named stay as they were.
     seats: dict[str, str]
 
 
-class RecordConfig(_Section, frozen=True):
-    """What is measured and kept.
-
-    `final_games` before and after, `probe_games` every `probe_every` updates for the curve: against random play
-    in each seat, or, where `seats` are named, by those who hold them. `options` are other options of the scenario
-    for these games, such as tasks that are not trained on. A checkpoint every `save_every` updates; of each
-    update's episodes the first `episodes`.
-    """
-
-    options: dict[str, Any] = {}
-    final_games: Positive = 400
-    probe_games: Positive = 100
-    probe_every: Positive = 10
-    save_every: Positive = 10
-    episodes: Count = 8
-
-
 class TrainConfig(_Section, frozen=True):
-    """One run: what is played, with which options for `make`, and the seed of every random choice.
+    """One run."""
 
-    `seats` names for every agent the policy that holds its seat, see `seating`; empty is self-play. `phases` tell
-    which seats change hands later. `threads` is how many CPU threads torch may use; one is best for tiny models,
-    0 lets torch choose.
-    """
-
-    scenario: str
-    options: dict[str, Any] = {}
+    # What is trained on. A file may write `scenario = "ID"` (with `options`, `test_options` and `wrappers`), a table
+    # `[scenario]`, or several tables `[[scenarios]]`.
+    scenarios: tuple[TrainingScenario, ...]
+    # The seed that every random choice of the run follows from.
     seed: Count = 0
+    # Where the models are: "cpu", "cuda", "cuda:1", "mps"; "auto" is a GPU if there is one.
+    device: str = "auto"
+    # How many CPU threads torch may use; one is best for tiny models, 0 lets torch choose.
     threads: Count = 1
+    # Who holds each seat. A name in small letters is a policy that learns; anything else is a policy as in a command
+    # line's --seat (random, scripted:NAME, MODEL@URL, hf:FOLDER, runs/x@120, ...) and does not learn. Empty: one
+    # policy holds all seats.
     seats: dict[str, str] = {}
+    # When seats change hands, in order.
     phases: tuple[PhaseConfig, ...] = ()
     policy: PolicyConfig = PolicyConfig()
     imitation: ImitationConfig = ImitationConfig()
-    self_play: SelfPlayConfig = SelfPlayConfig()
-    record: RecordConfig = RecordConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @property
+    def title(self) -> str:
+        """The scenarios' ids."""
+        return " + ".join(scenario.id for scenario in self.scenarios)
 
 
 def parse(values: dict[str, Any], source: str) -> TrainConfig:
     """A configuration from plain data.
 
+    Args:
+        values: sections and fields by name, as a TOML file holds them.
+        source: where they come from; it opens every error's message.
+
     Raises:
-        ConfigError: a name is unknown or a value makes no sense; the message says which, and in what `source`.
+        ConfigError: a name is unknown or a value makes no sense; the message names it.
+        RegistryError, AgentError: a scenario's wrapper or a seat's policy cannot be read.
     """
+    _refuse_old_names(values, source)
     try:
-        config = msgspec.convert(values, TrainConfig)
+        config = msgspec.convert(_canonical(values, source), TrainConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {error}") from error
-    if config.self_play.normalization not in NORMALIZATIONS:
-        raise ConfigError(f"{source}: self_play.normalization is one of {', '.join(NORMALIZATIONS)}")
-    view(config.policy.view)
-    if not config.policy.start_from and config.policy.width % config.policy.heads:
-        raise ConfigError(
-            f"{source}: policy.width is a multiple of policy.heads, not {config.policy.width} for {config.policy.heads}"
-        )
+        raise ConfigError(f"{source}: {error}{_did_you_mean(str(error))}") from error
+    _check_policy(config.policy, source)
     _check_seats(config, source)
+    for scenario in config.scenarios:
+        _ = scenario.spec
+    algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
+    if config.training.episodes % algorithm.needs.group_size:
+        raise ConfigError(
+            f"{source}: training.episodes is a multiple of the algorithm's group size, {algorithm.needs.group_size}, "
+            f"not {config.training.episodes}"
+        )
     return config
 
 
-def learns(who: str) -> bool:
-    """Whether the holder of a seat is a policy of the run's own, and not `random` or `scripted:NAME`."""
-    return who != "random" and not who.startswith("scripted:")
+def parse_stored(values: dict[str, Any], source: str) -> TrainConfig:
+    """A configuration as a run has stored it, also under the names of the first version.
+
+    Raises:
+        ConfigError: see `parse`.
+    """
+    values = rename_keys(values, RENAMED)
+    for old, new in RENAMED_SECTIONS.items():
+        if rest := values.pop(old, None):
+            values[new] = {**rest, **values.get(new, {})}
+    return parse(values, source)
+
+
+def _canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same with `scenarios` in place of its shorter forms."""
+    values = dict(values)
+    short = {name: values.pop(name) for name in ("scenario", "options", "test_options", "wrappers") if name in values}
+    if not short:
+        if not values.get("scenarios"):
+            raise ConfigError(f"{source}: name what is trained on, as in scenario = 'game:KuhnPoker-v0'")
+        return values
+    if "scenarios" in values or "scenario" not in short:
+        raise ConfigError(f"{source}: options, test_options and wrappers stand in the table of their scenario")
+    scenario = short.pop("scenario")
+    table: dict[str, Any] = {"id": scenario} if isinstance(scenario, str) else dict(scenario)
+    for name, value in short.items():
+        table[name] = {**table.get(name, {}), **value} if isinstance(value, dict) else value
+    return {**values, "scenarios": [table]}
+
+
+def _refuse_old_names(values: dict[str, Any], source: str) -> None:
+    for old, new in RENAMED.items():
+        section, _, field = old.partition(".")
+        if isinstance(values.get(section), dict) and field in values[section] and old != new:
+            raise ConfigError(f"{source}: {old} is called {new} now")
+    for old, new in RENAMED_SECTIONS.items():
+        if old in values:
+            raise ConfigError(f"{source}: the section {old} is called {new} now")
+
+
+def _did_you_mean(message: str) -> str:
+    """The nearest name of a field, if the message is about an unknown one."""
+    _, found, rest = message.partition("unknown field `")
+    if not found:
+        return ""
+    sections = (TrainConfig, TrainingScenario, PolicyConfig, ImitationConfig, AlgorithmConfig, TrainingConfig)
+    fields = [field for section in (*sections, EvaluationConfig, PhaseConfig) for field in section.__struct_fields__]
+    near = difflib.get_close_matches(rest.partition("`")[0], fields, 1)
+    return f". Did you mean {near[0]}?" if near else ""
+
+
+def _check_policy(policy: PolicyConfig, source: str) -> None:
+    view(policy.view)
+    if not policy.start_from and policy.width % policy.heads:
+        raise ConfigError(
+            f"{source}: policy.width is a multiple of policy.heads, not {policy.width} for {policy.heads}"
+        )
 
 
 def _check_seats(config: TrainConfig, source: str) -> None:
-    """What can be told of seats and phases without the scenario."""
-    for seats in (config.seats, *(phase.seats for phase in config.phases)):
+    """What can be said of seats and phases without the scenarios."""
+    for seats in (config.seats, *(s.seats for s in config.scenarios), *(phase.seats for phase in config.phases)):
         for seat, who in seats.items():
-            if learns(who) and (who in NO_NAMES or not re.fullmatch(r"[a-z][a-z0-9_-]*", who)):
-                raise ConfigError(
-                    f"{source}: {who!r} cannot hold the seat {seat}; name a policy that is to learn in small letters, "
-                    "or say random or scripted:NAME"
-                )
+            if not is_learner_name(who):
+                _check_fixed(f"{source}: seats.{seat}", who)
     for seat, who in config.imitation.seats.items():
-        if learns(who):
-            raise ConfigError(f"{source}: imitation.seats.{seat} is random or scripted:NAME, not {who!r}")
-    if config.phases and not config.seats:
-        raise ConfigError(f"{source}: phases change who holds the seats, so name those who begin in `seats`")
-    starts = [0, *(phase.start for phase in config.phases), config.self_play.updates]
+        if is_learner_name(who):
+            raise ConfigError(f"{source}: imitation.seats.{seat} is a policy such as scripted:NAME, not {who!r}")
+        _check_fixed(f"{source}: imitation.seats.{seat}", who)
+    if config.phases and not (config.seats or all(scenario.seats for scenario in config.scenarios)):
+        raise ConfigError(f"{source}: phases change who holds the seats; name in `seats` who holds them first")
+    starts = [0, *(phase.start for phase in config.phases), config.training.updates]
     if any(later <= earlier for earlier, later in itertools.pairwise(starts)) and config.phases:
-        told = ", ".join(str(phase.start) for phase in config.phases)
+        given = ", ".join(str(phase.start) for phase in config.phases)
         raise ConfigError(
-            f"{source}: phases start one after the other, before the last of the {config.self_play.updates} updates, "
-            f"not at {told}; set phases along with self_play.updates (phases=[] for none)"
+            f"{source}: phases start one after the other, before the last of the {config.training.updates} updates, "
+            f"not at {given}; set phases along with training.updates (phases=[] for none)"
+        )
+
+
+def _check_fixed(field: str, who: str) -> None:
+    if PolicySpec.parse(who).kind in ("human", "replay"):
+        raise ConfigError(
+            f"{field}: {who!r} cannot hold a seat in training; name a policy that learns in small letters, or say "
+            "random, scripted:NAME, MODEL@URL or a run's folder"
         )
 
 
 def read(name: str) -> dict[str, Any]:
-    """The values behind a name: a TOML file, a recipe that ships with marl_gem, or a scenario id.
+    """The values behind a name: a TOML file, a recipe that ships with marl_gem, or a scenario.
 
     Raises:
         ConfigError: the file is missing or not TOML.
@@ -203,24 +352,3 @@ def read(name: str) -> dict[str, Any]:
 def recipes() -> list[str]:
     """The names of the configurations that ship with marl_gem."""
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
-
-
-def differences(before: TrainConfig, after: TrainConfig) -> list[str]:
-    """Where two configurations differ, as `name: before -> after`."""
-    flat_before, flat_after = _flat(msgspec.to_builtins(before)), _flat(msgspec.to_builtins(after))
-    names = sorted(flat_before.keys() | flat_after.keys())
-    return [
-        f"{name}: {flat_before.get(name)!r} -> {flat_after.get(name)!r}"
-        for name in names
-        if flat_before.get(name) != flat_after.get(name)
-    ]
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat

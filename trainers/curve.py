@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from marl_gem.trainers.measure import rate
-
 
 def draw_curve(
     rows: Sequence[dict[str, Any]], *, title: str, score: str, target: Path, changes: Sequence[int] = ()
@@ -31,7 +29,7 @@ def draw_curve(
     entropies: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         for name, value in row.items():
-            if name.partition("/")[0] == "entropy" and row["phase"] == "self-play":
+            if name.partition("/")[0] == "entropy" and row["stage"] == "training":
                 entropies.setdefault(name.partition("/")[2], []).append((row["update"], value))
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 5), height_ratios=(2, 1), layout="constrained")
     above.axhline(0.5, color="0.8", linewidth=1)
@@ -53,5 +51,5 @@ def draw_curve(
 
 
 def _score(row: dict[str, Any]) -> float:
-    """The score of those who sit then: before the first update that is the first seating, and not the last."""
-    return rate(row["seatings"][0]) if row["phase"] == "before" and "seatings" in row else row["score"]
+    """The score of the seating at that moment: before the first update that of the first phase, and not of the last."""
+    return float(row.get("first_score", row["score"]))

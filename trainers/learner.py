@@ -1,141 +1,111 @@
-"""A model and its optimizer: one policy that is being trained."""
+"""A policy that learns: a model with its optimizer, who answers for it, and its earlier versions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from marl_gem.trainers.loss import reinforce
-from marl_gem.trainers.transitions import Row
+from marl_gem.errors import ConfigError
+from marl_gem.trainers.backends.base import Backend, Weights
+from marl_gem.trainers.backends.frozen import FrozenModel
+from marl_gem.trainers.backends.local import LocalBackend
+from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.opponent_pool import OpponentPool, Snapshot
+from marl_gem.trainers.samplers.base import Sampler
+from marl_gem.trainers.samplers.in_process import InProcessSampler
 
 
+@dataclass
 class Learner:
-    """Updates a model on rows.
+    """The three parts of a policy that learns; they know nothing of one another."""
+
+    backend: Backend
+    sampler: Sampler
+    pool: OpponentPool
+
+
+def make_learner(
+    name: str,
+    config: TrainConfig,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    version: int = 0,
+    reference: Weights | None = None,
+    snapshots: Sequence[Snapshot] = (),
+) -> Learner:
+    """A learner in this process, on the configuration's device.
 
     Args:
-        model: any causal language model of transformers.
-        pad_token: fills short rows; any token will do.
-        temperature: the one the actions were sampled at, above 0.
-        clip: the greatest norm of an update's gradient.
-        micro_batch: the greatest number of tokens, padding included, in one forward and backward pass.
+        name: goes into records.
+        config: the run's.
+        model, tokenizer: what learns.
+        version: how many updates the model has had.
+        reference: what it is pulled to.
+        snapshots: its earlier versions.
     """
+    model = model.to(device(config.device))
+    frozen = FrozenModel(model)
+    backend = LocalBackend(
+        model,
+        tokenizer,
+        frozen,
+        temperature=config.policy.temperature,
+        micro_batch_tokens=config.training.micro_batch_tokens,
+    )
+    backend.version, backend.reference = version, reference
+    sampler = InProcessSampler(name, model, tokenizer, config.policy, frozen)
+    sampler.sync(backend)
+    return Learner(backend, sampler, OpponentPool(config.training.pool_size, config.training.snapshot_every, snapshots))
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        *,
-        pad_token: int,
-        temperature: float = 1.0,
-        clip: float = 1.0,
-        micro_batch: int = 16_384,
-    ) -> None:
-        self.model = model
-        self.pad_token = pad_token
-        self.temperature = temperature
-        self.clip = clip
-        self.micro_batch = micro_batch
-        self.optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.95), fused=True)
 
-    def update(
-        self,
-        rows: Sequence[Row],
-        *,
-        learning_rate: float,
-        denominator: int,
-        reference: PreTrainedModel | None = None,
-        kl: float = 0.0,
-    ) -> dict[str, float]:
-        """Take one step of the optimizer on all rows together.
+def device(name: str) -> torch.device:
+    """The device with this name; "auto" is a GPU if there is one.
 
-        Args:
-            rows: what to learn from.
-            learning_rate: of this step.
-            denominator: the number of transitions in the rows, duplicates counted.
-            reference: what the policy is held near, with the weight `kl`.
+    Raises:
+        ConfigError: there is no such device here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(name)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device: {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    return found
 
-        Returns:
-            `loss`; `gradient_norm` before clipping; in nats a sampled token the `entropy` of the policy, its
-            `divergence` from the reference, and the `drift`: the log-probability now minus the one it was
-            drawn with, which is 0 on-policy up to rounding.
-        """
-        self.model.eval()  # as it sampled: dropout would make it another policy, and draw from torch's own generator
-        sums = dict.fromkeys(("loss", "entropy", "divergence", "drift", "tokens"), 0.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        self.optimizer.zero_grad(set_to_none=True)
-        for batch in self._micro_batches(rows):
-            loss, parts = self._loss(batch, denominator, reference if kl else None, kl)
-            loss.backward()  # type: ignore[no-untyped-call]
-            sums["loss"] += loss.item()
-            for name, value in parts.items():
-                sums[name] += value
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
-        self.optimizer.step()
-        tokens = max(sums.pop("tokens"), 1.0)
-        return {
-            "loss": sums["loss"],
-            "gradient_norm": float(norm),
-            **{name: sums[name] / tokens for name in ("entropy", "divergence", "drift")},
-        }
 
-    def _loss(
-        self, batch: Sequence[Row], denominator: int, reference: PreTrainedModel | None, kl: float
-    ) -> tuple[torch.Tensor, dict[str, float]]:
-        device = self.model.device
-        width = max(len(row.ids) for row in batch)
-        keep = max(len(row.ids) - _first_sampled(row) for row in batch)
-        ids = torch.tensor([(self.pad_token,) * (width - len(row.ids)) + row.ids for row in batch], device=device)
-        mask = torch.tensor([[0] * (width - len(row.ids)) + [1] * len(row.ids) for row in batch], device=device)
-        logprobs = self._logprobs(self.model, ids, mask, keep)
-        chosen = logprobs.gather(2, ids[:, -keep:].unsqueeze(2)).squeeze(2)
-        entropies = -(logprobs.exp() * logprobs).sum(-1)
-        divergences = torch.zeros_like(entropies)
-        if reference is not None:
-            with torch.no_grad():
-                expected = self._logprobs(reference, ids, mask, keep)
-            divergences = (logprobs.exp() * (logprobs - expected)).sum(-1)
-        weights, counts, drawn = (
-            torch.tensor([_last(getattr(row, name), keep) for row in batch], dtype=torch.float32, device=device)
-            for name in ("weights", "counts", "logprobs")
+def load_pretrained(folder: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model and its tokenizer from a folder, in the layout of transformers; nothing is downloaded.
+
+    The weights are float32 whatever the folder holds: in bfloat16 most steps of a small learning rate round to nothing.
+
+    Raises:
+        ConfigError: the folder holds none.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
         )
-        loss = reinforce(chosen, weights, divergences, counts, denominator=denominator, kl=kl)
-        parts = {
-            "entropy": (counts * entropies).sum().item(),
-            "divergence": (counts * divergences).sum().item(),
-            "drift": (counts * chosen - drawn).sum().item(),
-            "tokens": counts.sum().item(),
-        }
-        return loss, parts
-
-    def _logprobs(self, model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> torch.Tensor:
-        """Log-probabilities of every token at the last `keep` places, shape (rows, keep, vocabulary)."""
-        logits = model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
-            logits_to_keep=keep + 1,
-            use_cache=False,
-        ).logits[:, :-1]
-        return torch.log_softmax(logits.float() / self.temperature, dim=-1)
-
-    def _micro_batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
-        """Rows of similar length together, so that little is padding."""
-        batch: list[Row] = []
-        for row in sorted(rows, key=lambda row: len(row.ids)):
-            if batch and len(row.ids) * (len(batch) + 1) > self.micro_batch:
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
+        return model, tokenizer
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder!r} holds no transformers model with a tokenizer: {error}") from error
 
 
-def _first_sampled(row: Row) -> int:
-    return next(place for place, count in enumerate(row.counts) if count)
+def check_pretrained(folder: str) -> None:
+    """Read of a model in a folder what is read quickly: its configuration and its tokenizer.
 
-
-def _last(values: Sequence[float], length: int) -> list[float]:
-    """The last `length` values, zeros put in front where there are fewer."""
-    return [0.0] * (length - len(values)) + list(values[-length:])
+    Raises:
+        ConfigError: the folder holds none, or a tokenizer without what a conversation needs.
+    """
+    try:
+        AutoConfig.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder!r} holds no transformers model with a tokenizer: {error}") from error
+    if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
+        raise ConfigError(f"the tokenizer in {folder!r} needs a chat template and an end-of-sequence token")

@@ -1,11 +1,11 @@
-"""One training run in one folder, from the first random game to the report.
+"""One training run in one folder, from the first demonstration to the report.
 
 runs/demo/
   config.json       the configuration
-  metrics.jsonl     a row for every tenth step of the warm-up, every update and every evaluation
+  metrics.jsonl     a row for every tenth step of the warm start, every update and every measurement
   episodes.jsonl    all episodes of the measurements before and after, and some of each update
   curve.png         how the score developed
-  report.json       before and after, see `measure`
+  report.json       before and after, see `TrainingReport`
   checkpoints/      everything needed to go on
 """
 
@@ -15,65 +15,79 @@ import json
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import msgspec
 
 from marl_gem.errors import CheckpointError, ConfigError
+from marl_gem.runs.configuration import differences
+from marl_gem.runs.files import write_json
+from marl_gem.runs.folder import CHECKPOINTS, METRICS, REPORT, is_empty, write_config
+from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.runs.lock import run_lock
 from marl_gem.trainers import checkpoint
-from marl_gem.trainers.book import METRICS, Book, read_metrics
-from marl_gem.trainers.config import TrainConfig, differences, parse
+from marl_gem.trainers.check import check
+from marl_gem.trainers.config import TrainConfig, parse_stored
 from marl_gem.trainers.curve import draw_curve
-from marl_gem.trainers.measure import measure
-from marl_gem.trainers.seating import check
-from marl_gem.trainers.self_play import SelfPlay
-from marl_gem.trainers.trainee import check_pretrained
-
-Phase = Literal["warm-up", "before", "self-play", "after"]
+from marl_gem.trainers.imitation import warm_up
+from marl_gem.trainers.loop import TrainingLoop
+from marl_gem.trainers.measurement import Matchup, Measurement, measure, stored_matchups, stored_measurement
+from marl_gem.trainers.metrics import MetricsLog, Stage, read_metrics
+from marl_gem.trainers.start import start
 
 
 class Progress(NamedTuple):
-    """What a run says while it works: step `done` of `total` in a phase, with what was measured."""
+    """How far a run is: step `done` of `total` in a stage, with what was measured."""
 
-    phase: Phase
+    stage: Stage
     done: int
     total: int
     metrics: dict[str, Any]
 
 
-class Run:
+class TrainingReport(msgspec.Struct, frozen=True):
+    """The content of report.json."""
+
+    # What was measured before the first update, and after the last one.
+    before: Measurement
+    after: Measurement
+    # With phases: each seating at the end of the phase in which the policies held these seats.
+    phase_ends: list[Matchup]
+    # Wall time of warm start and updates, in seconds, without measuring.
+    seconds: float
+    # The version of this layout.
+    format: int = 2
+
+
+class TrainingRun:
     """A run in its folder: `start` or `resume` one, iterate over `work()`, then read `report`."""
 
-    def __init__(self, folder: Path, config: TrainConfig, self_play: SelfPlay | None = None) -> None:
+    def __init__(self, folder: Path, config: TrainConfig, loop: TrainingLoop | None = None) -> None:
         self.folder = folder
         self.config = config
-        self.self_play = self_play
-        self.report: dict[str, Any] | None = None
+        self.loop = loop
+        self.report: TrainingReport | None = None
 
     @classmethod
-    def start(cls, folder: Path, config: TrainConfig) -> Run:
+    def start(cls, folder: Path, config: TrainConfig) -> TrainingRun:
         """A new run in a new folder.
 
         Raises:
-            ConfigError: the folder holds something already.
-            ConfigError, RegistryError, MissingPackage: the scenario, a seat's policy or the model to start from cannot
-                be made or makes no sense; nothing has been written then.
+            ConfigError: the folder is not empty.
+            ConfigError, RegistryError, MissingPackage: see `check`; nothing has been written then.
         """
         check(config)
-        if config.policy.start_from:
-            check_pretrained(config.policy.start_from)
-        if folder.exists() and any(folder.iterdir()):
+        if not is_empty(folder):
             raise ConfigError(
                 f"{folder} holds something already: go on with it (marl-gem train --resume {folder}), "
                 "or choose another name"
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_json(folder / "config.json", msgspec.to_builtins(config))
+        write_config(folder, msgspec.to_builtins(config))
         return cls(folder, config)
 
     @classmethod
-    def resume(cls, folder: Path, wanted: TrainConfig | None = None) -> Run:
+    def resume(cls, folder: Path, wanted: TrainConfig | None = None) -> TrainingRun:
         """Go on with a run at its newest checkpoint, or from its beginning if it has none yet.
 
         Args:
@@ -85,105 +99,109 @@ class Run:
             CheckpointError: its newest checkpoint is damaged, or its metrics end before that.
         """
         config = read_config(folder)
-        if wanted is not None and (changes := differences(config, wanted)):
+        if wanted is not None and (changes := differences(msgspec.to_builtins(config), msgspec.to_builtins(wanted))):
             raise ConfigError(
                 f"{folder} was started with another configuration: {'; '.join(changes)}. Resume it without these "
                 "options, or start a new run under another name"
             )
-        if not checkpoint.found(folder / "checkpoints"):
+        if not checkpoint.checkpoints(folder / CHECKPOINTS):
             return cls(folder, config)
-        self_play = checkpoint.load(folder, config)
-        told = {row["update"] for row in read_metrics(folder) if row["phase"] != "warm-up"}
-        if not told.issuperset(range(self_play.updates + 1)):
+        loop = checkpoint.load(folder, config)
+        recorded = {row["update"] for row in read_metrics(folder) if row["stage"] != "imitation"}
+        if not recorded.issuperset(range(loop.updates + 1)):
             raise CheckpointError(
-                f"{folder / METRICS} does not tell of all {self_play.updates} updates of the newest checkpoint. Put "
-                "the file back, or start a new run under another name"
+                f"{folder / METRICS} lacks some of the {loop.updates} updates of the newest checkpoint. Put the file "
+                "back, or start a new run under another name"
             )
-        return cls(folder, config, self_play)
+        return cls(folder, config, loop)
 
     def work(self) -> Iterator[Progress]:
-        """Do what is left of the run, and say how it goes after every step.
+        """Do what is left of the run, and yield the progress after every step.
 
         May be interrupted at any time: what is on disk then can be resumed.
 
         Raises:
-            JournalError: another process works on this run.
+            JournalError: another process works on this run, or the folder cannot be written.
         """
         with run_lock(self.folder):
-            book = Book(self.folder, self.self_play.updates if self.self_play else -1)
+            log = MetricsLog(self.folder, self.loop.updates if self.loop else -1)
             try:
-                run = self.self_play or (yield from self._begin(book))
-                yield from self._train(book, run)
-                yield from self._finish(book, run)
+                loop = self.loop or (yield from self._begin(log))
+                yield from self._train(log, loop)
+                yield from self._finish(log, loop)
             finally:
-                book.close()
                 draw_curve(
-                    read_metrics(self.folder),
-                    title=self.config.scenario,
-                    score="success" if self.config.seats else "score against random play",
+                    log.rows,
+                    title=self.config.title,
+                    score="success" if self.config.seats else "score",
                     target=self.folder / "curve.png",
                     changes=[phase.start for phase in self.config.phases],
                 )
 
-    def _begin(self, book: Book) -> Generator[Progress, None, SelfPlay]:
+    def save(self) -> None:
+        """After an interruption: keep the last complete update."""
+        if self.loop is not None:
+            checkpoint.save(self.folder / CHECKPOINTS, self.loop)
+
+    def _begin(self, log: MetricsLog) -> Generator[Progress, None, TrainingLoop]:
         """Make the policies, warm them up and measure them."""
         begun = time.monotonic()
-        run = SelfPlay.start(self.config)
-        total = self.config.imitation.steps * len(run.trainees)
-        for step, metrics in enumerate(run.warm_up(), 1):
+        loop, demonstrations = start(self.config)
+        total = self.config.imitation.steps * len(loop.learners)
+        steps = warm_up(self.config, loop.phases, loop.learners, demonstrations) if total else iter(())
+        for step, metrics in enumerate(steps, 1):
             if step % 10 == 0 or step == total:
-                book.write(0, "warm-up", {"step": step, **metrics, "seconds": time.monotonic() - begun})
-                yield Progress("warm-up", step, total, metrics)
+                log.write(0, "imitation", {"step": step, **metrics, "seconds": time.monotonic() - begun})
+                yield Progress("imitation", step, total, metrics)
         seconds = time.monotonic() - begun
         yield Progress("before", 0, 1, {})
-        measured, episodes = measure(run, self.config.record.final_games, "final")
-        book.write(0, "before", {**measured, "seconds": seconds}, episodes)
-        book.flush()
-        checkpoint.save(self.folder / "checkpoints", run)
-        self.self_play = run
-        yield Progress("before", 1, 1, book.rows[-1])
-        return run
+        measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
+        first = [matchup.score for matchup in measured.matchups[: len(loop.specs)]]
+        row = {"score": measured.score, "first_score": fmean(first)} if self.config.seats else {"score": measured.score}
+        log.write(0, "before", {**row, "measurement": msgspec.to_builtins(measured), "seconds": seconds}, episodes)
+        checkpoint.save(self.folder / CHECKPOINTS, loop)
+        self.loop = loop
+        yield Progress("before", 1, 1, log.rows[-1])
+        return loop
 
-    def _train(self, book: Book, run: SelfPlay) -> Iterator[Progress]:
-        plan, record = self.config.self_play, self.config.record
-        while run.updates < plan.updates:
-            begun, phase = time.monotonic(), run.phase
-            metrics, episodes = run.update()
-            metrics["seconds"] = book.rows[-1]["seconds"] + time.monotonic() - begun
-            if run.updates == phase.end < plan.updates:
-                metrics |= measure(run, record.final_games, "final", [phase])[0]
-            elif run.updates % record.probe_every == 0:
-                metrics["score"] = measure(run, record.probe_games, f"probe {run.updates}", [phase])[0]["score"]
-            book.write(run.updates, "self-play", metrics, episodes[: record.episodes])
-            if run.updates % record.save_every == 0 or run.updates == plan.updates:
-                book.flush()
-                checkpoint.save(self.folder / "checkpoints", run)
-            yield Progress("self-play", run.updates, plan.updates, metrics)
+    def _train(self, log: MetricsLog, loop: TrainingLoop) -> Iterator[Progress]:
+        """The updates, some of them followed by a measurement, and checkpoints."""
+        training, evaluation = self.config.training, self.config.evaluation
+        while loop.updates < training.updates:
+            begun, phase = time.monotonic(), loop.phase
+            metrics, episodes = loop.update()
+            metrics["seconds"] = log.rows[-1]["seconds"] + time.monotonic() - begun
+            if loop.updates == phase.end < training.updates:
+                measured, _ = measure(loop, evaluation.final_episodes, "final", [phase])
+                metrics |= {"score": measured.score, "matchups": msgspec.to_builtins(measured.matchups)}
+            elif loop.updates % evaluation.probe_every == 0:
+                measured, _ = measure(loop, evaluation.probe_episodes, f"probe {loop.updates}", [phase])
+                metrics["score"] = measured.score
+            log.write(loop.updates, "training", metrics, episodes[: training.keep_episodes])
+            if loop.updates % training.save_every == 0 or loop.updates == training.updates:
+                checkpoint.save(self.folder / CHECKPOINTS, loop)
+            yield Progress("training", loop.updates, training.updates, metrics)
 
-    def _finish(self, book: Book, run: SelfPlay) -> Iterator[Progress]:
+    def _finish(self, log: MetricsLog, loop: TrainingLoop) -> Iterator[Progress]:
         """Measure the policies again, and write the report."""
         yield Progress("after", 0, 1, {})
-        measured, episodes = measure(run, self.config.record.final_games, "final")
-        book.write(run.updates, "after", {**measured, "seconds": book.rows[-1]["seconds"]}, episodes)
-        before = next(row for row in book.rows if row["phase"] == "before")
-        after = book.rows[-1]
-        table = "seatings" if self.config.seats else "tallies"
-        ended = [row[table][0] for row in book.rows if row["phase"] == "self-play" and table in row]
-        self.report = {
-            "before": before[table],
-            **({"phase_ends": [*ended, after[table][-1]]} if self.config.seats else {}),
-            "after": after[table],
-            "score_before": before["score"],
-            "score_after": after["score"],
-            "seconds": round(after["seconds"], 1),
-        }
-        _write_json(self.folder / "report.json", self.report)
-        yield Progress("after", 1, 1, after)
-
-    def save(self) -> None:
-        """After an interruption: keep the last whole update."""
-        if self.self_play is not None:
-            checkpoint.save(self.folder / "checkpoints", self.self_play)
+        measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
+        row = {"score": measured.score, "measurement": msgspec.to_builtins(measured)}
+        log.write(loop.updates, "after", {**row, "seconds": log.rows[-1]["seconds"]}, episodes)
+        before = next(row for row in log.rows if row["stage"] == "before")
+        title = self.config.title
+        ended = [matchup for row in log.rows if row["stage"] == "training" for matchup in stored_matchups(row, title)]
+        self.report = TrainingReport(
+            before=stored_measurement(before, title),
+            after=measured,
+            phase_ends=[
+                *ended,
+                *(measured.matchups[-len(loop.specs) :] if self.config.seats else []),
+            ],
+            seconds=round(log.rows[-1]["seconds"], 1),
+        )
+        write_json(self.folder / REPORT, msgspec.to_builtins(self.report))
+        yield Progress("after", 1, 1, log.rows[-1])
 
 
 def read_config(folder: Path) -> TrainConfig:
@@ -192,16 +210,26 @@ def read_config(folder: Path) -> TrainConfig:
     Raises:
         ConfigError: the folder is no run's, or the file is damaged.
     """
-    path = folder / "config.json"
+    values = read_plain_config(folder)
+    if "kind" in values:
+        raise ConfigError(
+            f"{folder} is no training run but an evaluation; go on with marl-gem eval --out {folder} --resume"
+        )
+    return parse_stored(values, str(folder / "config.json"))
+
+
+def read_report(folder: Path) -> TrainingReport:
+    """The report of a finished run.
+
+    Raises:
+        ConfigError: there is none, or it was written by an older version.
+    """
+    path = folder / REPORT
     try:
-        return parse(json.loads(path.read_text("utf-8")), str(path))
+        return msgspec.convert(json.loads(path.read_bytes()), TrainingReport)
     except FileNotFoundError:
-        raise ConfigError(f"{folder} is no run: it holds no config.json") from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is damaged: {error}") from error
-
-
-def _write_json(path: Path, values: Any) -> None:
-    draft = path.with_suffix(".tmp")
-    draft.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
-    draft.replace(path)
+        raise ConfigError(
+            f"{folder} has no {REPORT}: the run has not ended; marl-gem train --resume {folder}"
+        ) from None
+    except (ValueError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}. Remove it and write it anew with --resume") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,26 +12,33 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from marl_gem.cli.terminal import out, show_share, show_tallies, stop_on_interrupt
+from marl_gem.cli.terminal import Options, Wrappers, out, show_share, show_tallies, stop_on_interrupt
 from marl_gem.errors import MarlGemError, MissingPackage
-from marl_gem.evaluation.tally import Tally
 from marl_gem.overrides import apply_overrides
+from marl_gem.runs.folder import fresh_folder
 
 if TYPE_CHECKING:
-    from marl_gem.trainers.run import Run
+    from marl_gem.evaluation.tally import Tally
+    from marl_gem.trainers.measurement import Measurement
+    from marl_gem.trainers.run import TrainingReport, TrainingRun
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Set one value, as in self_play.updates=50. May be repeated."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Set one value, as in training.updates=50. May be repeated."),
 ]
 
 
 def train(
     what: Annotated[
-        str | None, typer.Argument(help="A recipe that ships (tictactoe, kuhn, desk), a TOML file, or a scenario id.")
+        str | None, typer.Argument(help="A recipe that ships (tictactoe, kuhn, desk), a TOML file, or a scenario.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; by default what is trained, and a number.")] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes every random choice.")] = None,
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A transformers model to start from, without a warm start.")
+    ] = None,
+    options: Options = None,
+    wrappers: Wrappers = None,
     settings: Settings = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run's folder.")] = None,
     runs: Annotated[Path, typer.Option(help="Where runs lie.")] = Path("runs"),
@@ -38,28 +46,60 @@ def train(
     """Train by self-play or co-evolution. Ctrl-C stops after the update at hand; --resume goes on from there."""
     try:
         from marl_gem.trainers.config import parse, read
-        from marl_gem.trainers.run import Run, read_config
+        from marl_gem.trainers.run import TrainingRun
     except ImportError as error:
         raise MissingPackage(error.name or "torch", "train", "training") from error
-    assignments = [*(settings or []), *([f"seed={seed}"] if seed is not None else [])]
     if what is None and resume is None:
         raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
+    assignments = _assignments(settings, seed, policy, options)
     if resume is not None:
-        import msgspec
-
-        values = read(what) if what else msgspec.to_builtins(read_config(resume))
-        run = Run.resume(resume, parse(apply_overrides(values, assignments), "the command line"))
+        run = TrainingRun.resume(resume, parse(_stored_values(what, resume, assignments, wrappers), "the command line"))
         out.print(f"resuming [bold]{escape(str(resume))}[/]")
     else:
-        values = apply_overrides(read(what or ""), assignments)
-        config = parse(values, what or "")
-        run = Run.start(_folder(runs, name, what or ""), config)
+        values = _with_wrappers(apply_overrides(read(what or ""), assignments), wrappers)
+        run = TrainingRun.start(_folder(runs, name, what or ""), parse(values, what or ""))
     _work(run)
 
 
-def _work(run: Run) -> None:
-    """Let a run work, and tell what came of it."""
-    out.print(f"[bold]{escape(run.config.scenario)}[/] in {escape(str(run.folder))}")
+def _assignments(
+    settings: list[str] | None, seed: int | None, policy: Path | None, options: list[str] | None
+) -> list[str]:
+    """What the command line sets, as assignments to the configuration; `--set` counts last."""
+    assignments = [f"options.{option}" for option in options or []]
+    if seed is not None:
+        assignments.append(f"seed={seed}")
+    if policy is not None:
+        assignments += [f"policy.start_from={policy}", "imitation.steps=0", "policy.view=chat", "policy.max_tokens=512"]
+    return [*assignments, *(settings or [])]
+
+
+def _with_wrappers(values: dict[str, Any], wrappers: list[str] | None) -> dict[str, Any]:
+    return {**values, "wrappers": [*values.get("wrappers", []), *wrappers]} if wrappers else values
+
+
+def _stored_values(
+    what: str | None, folder: Path, assignments: list[str], wrappers: list[str] | None
+) -> dict[str, Any]:
+    """The configuration the caller has in mind: what is named, or the run's own, with what the command line sets."""
+    import msgspec
+
+    from marl_gem.trainers.config import read
+    from marl_gem.trainers.run import read_config
+
+    if what:
+        return _with_wrappers(apply_overrides(read(what), assignments), wrappers)
+    values = msgspec.to_builtins(read_config(folder))
+    if len(values["scenarios"]) == 1:  # in the short form, in which options and wrappers can be set
+        table = values.pop("scenarios")[0]
+        values |= {"scenario": {key: table[key] for key in ("id", "weight", "seats")}}
+        values |= {key: table[key] for key in ("options", "test_options")}
+        values |= {"wrappers": list(table["wrappers"])}
+    return _with_wrappers(apply_overrides(values, assignments), wrappers)
+
+
+def _work(run: TrainingRun) -> None:
+    """Let a run work, and show what came of it."""
+    out.print(f"[bold]{escape(run.config.title)}[/] in {escape(str(run.folder))}")
     try:
         _watch(run)
         if run.report is None:
@@ -73,84 +113,117 @@ def _work(run: Run) -> None:
     _show_report(run, run.report)
 
 
-def _watch(run: Run) -> None:
+def _watch(run: TrainingRun) -> None:
     """Show how a run goes, until it ends or somebody asks it to stop."""
     imitated = "others" if run.config.imitation.seats else "random play"
-    labels = {"warm-up": f"imitating {imitated}", "self-play": "co-evolution" if run.config.seats else "self-play"}
-    measuring = "measuring" if run.config.seats else "playing random"
+    learning = "co-evolution" if run.config.seats else "self-play"
+    labels = {"imitation": f"imitating {imitated}", "training": learning}
     bar = Progress(
         TextColumn("{task.description:<21}"),
         BarColumn(bar_width=12),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[summary]}"),
         console=out,
     )
     with stop_on_interrupt() as stop, bar:
         tasks: dict[str, Any] = {}
-        told: dict[str, dict[str, Any]] = {}
+        newest: dict[str, dict[str, Any]] = {}
         for progress in run.work():
-            newest = told.setdefault(progress.phase, {})
-            newest |= progress.metrics
-            if progress.phase not in tasks:
-                label = labels.get(progress.phase, measuring)
-                tasks[progress.phase] = bar.add_task(label, total=progress.total, told="")
-            bar.update(tasks[progress.phase], completed=progress.done, told=_told(progress.phase, newest))
-            if stop and progress.phase != "after":
+            metrics = newest.setdefault(progress.stage, {})
+            metrics |= progress.metrics
+            if progress.stage not in tasks:
+                label = labels.get(progress.stage, "measuring")
+                tasks[progress.stage] = bar.add_task(label, total=progress.total, summary="")
+            bar.update(tasks[progress.stage], completed=progress.done, summary=_summary(progress.stage, metrics))
+            if stop and progress.stage != "after":
                 break
 
 
-def _show_report(run: Run, report: dict[str, Any]) -> None:
-    if run.config.seats:
-        _show_seatings(report)
+def _summary(stage: str, metrics: dict[str, Any]) -> str:
+    """The few numbers that fit behind a progress bar; the score is the newest there is."""
+    names = {"imitation": ("loss",), "training": ("score", "entropy")}.get(stage, ("score",))
+    parts = [f"{name} {metrics[name]:.3f}" for name in names if name in metrics]
+    return "  ".join([*parts, *([f"[red]{metrics['failed']} episodes failed[/]"] if metrics.get("failed") else [])])
+
+
+def _show_report(run: TrainingRun, report: TrainingReport) -> None:
+    before, after = report.before, report.after
+    contest = any(counts.is_contest for matchup in after.matchups for counts in matchup.agents.values())
+    if contest:
+        for when, moment in (("before", before), ("after", after)):
+            for opponents, tallies in _by_opponents(moment).items():
+                show_tallies(tallies, f"{when}, against {opponents}" if opponents else when)
     else:
-        for when in ("before", "after"):
-            tallies = {agent: Tally(**counts) for agent, counts in report[when].items()}
-            show_tallies(tallies, f"{when}, against random legal play")
-    before, after, seconds = (report[key] for key in ("score_before", "score_after", "seconds"))
-    what = "success" if run.config.seats else "win 1, draw 1/2"
-    out.print(f"score [bold]{before:.3f}[/] -> [bold]{after:.3f}[/] ({what}) in {seconds:.0f} s of training")
+        _show_success(report)
+    for line in _analysis_lines(report):
+        out.print(line, soft_wrap=True)
+    out.print(
+        f"score [bold]{before.score:.3f}[/] -> [bold]{after.score:.3f}[/] "
+        f"({'win 1, draw 1/2' if contest else 'success'}), mean return {_number(before.mean_return)} -> "
+        f"{_number(after.mean_return)}, in {report.seconds:.0f} s of training",
+        soft_wrap=True,
+    )
     for file in ("report.json", "curve.png", "episodes.jsonl", "metrics.jsonl", "config.json", "checkpoints"):
         out.print(f"  {escape(str(run.folder / file))}", soft_wrap=True)
     out.print(_how_to_play(run, report), soft_wrap=True)
 
 
-def _show_seatings(report: dict[str, Any]) -> None:
-    """Who succeeded how often in which seat: before, at the end of the phase in which they sat so, and after."""
-    phases = len(report["after"]) > 1
-    moments = [report[when] for when in ("before", *["phase_ends"] * phases, "after")]
-    table = Table(Column("who sits where", no_wrap=True), Column("success of", no_wrap=True))
+def _by_opponents(moment: Measurement) -> dict[str, dict[str, Tally]]:
+    """The tallies of each seat, by who held the other seats."""
+    found: dict[str, dict[str, Tally]] = {}
+    several = len({matchup.scenario for matchup in moment.matchups}) > 1
+    for matchup in moment.matchups:
+        others = ", ".join(dict.fromkeys(who for seat, who in matchup.seats.items() if seat not in matchup.agents))
+        for seat, counts in matchup.agents.items():
+            found.setdefault(others, {})[f"{matchup.scenario} {seat}" if several else seat] = counts
+    return found
+
+
+def _show_success(report: TrainingReport) -> None:
+    """How often each policy succeeded: before, at the end of the phase in which they sat so, and after."""
+    phases = len(report.phase_ends) > 1
+    table = Table(Column("seats", no_wrap=True), Column("success of", no_wrap=True))
     for moment in ("before", *["end of phase"] * phases, "after"):
         table.add_column(moment)
-    for seating in zip(*moments, strict=True):
-        for place, seat in enumerate(seating[-1]["success"]):
-            seats = "\n".join(f"{agent}={who}" for agent, who in seating[-1]["seats"].items()) if place == 0 else ""
-            shares = [show_share(one["success"][seat], one["games"]) for one in seating]
-            table.add_row(escape(seats), escape(seat), *shares)
+    for index, last in enumerate(report.after.matchups):
+        ends = [end for end in report.phase_ends if (end.scenario, end.seats) == (last.scenario, last.seats)]
+        moments = [report.before.matchups[index], *(ends[-1:] if phases else []), last]
+        for row, seat in enumerate(last.agents):
+            seats = "" if row else "\n".join(f"{agent}={who}" for agent, who in last.seats.items())
+            counts = [matchup.agents[seat] for matchup in moments]
+            table.add_row(escape(seats), escape(seat), *(show_share(c.success, c.games) for c in counts))
     out.print(table)
 
 
-def _how_to_play(run: Run, report: dict[str, Any]) -> str:
+def _analysis_lines(report: TrainingReport) -> Sequence[str]:
+    """What the scenarios' exact analyses say, before and after."""
+    lines = []
+    for scenario, numbers in report.after.analyses.items():
+        before = report.before.analyses.get(scenario, {})
+        parts = [
+            f"{escape(name)} {_number(before.get(name))} -> [bold]{value:.3f}[/]" for name, value in numbers.items()
+        ]
+        lines.append(f"{escape(scenario)}, computed exactly: {', '.join(parts)}")
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
+
+
+def _how_to_play(run: TrainingRun, report: TrainingReport) -> str:
     if not run.config.seats:
-        return f"play it: marl-gem play {run.config.scenario} --seat {next(iter(report['after']))}={run.folder} ..."
-    last = report["after"][-1]
+        first = report.after.matchups[0]
+        return f"play it: marl-gem play {first.scenario} --seat {next(iter(first.agents))}={run.folder} ..."
+    last = report.after.matchups[-1]
     seats = " ".join(
-        f"--seat {agent}={run.folder if agent in last['success'] else who}" for agent, who in last["seats"].items()
+        f"--seat {agent}={run.folder if agent in last.agents else who}" for agent, who in last.seats.items()
     )
-    return f"watch them: marl-gem play {run.config.scenario} {seats}"
-
-
-def _told(phase: str, metrics: dict[str, Any]) -> str:
-    """The few numbers that fit behind a progress bar; the score is the newest there is."""
-    names = {"warm-up": ("loss",), "self-play": ("score", "entropy")}.get(phase, ("score",))
-    told = [f"{name} {metrics[name]:.3f}" for name in names if name in metrics]
-    return "  ".join([*told, *([f"[red]{metrics['failed']} games failed[/]"] if metrics.get("failed") else [])])
+    return f"watch them: marl-gem play {last.scenario} {seats}"
 
 
 def _folder(runs: Path, name: str | None, what: str) -> Path:
     """The run's folder: the name it was given, or a fresh one."""
-    if name:
-        return runs / name
-    stem = Path(what).stem if what.endswith(".toml") else what.replace(":", "-")
-    candidates = (f"{stem}-{number}" for number in range(1, 1_000_000))
-    return runs / next(candidate for candidate in candidates if not (runs / candidate).exists())
+    stem = Path(what.partition(":")[0]).stem if what.endswith(".toml") or ".py:" in what else what.replace(":", "-")
+    return runs / name if name else fresh_folder(runs, stem.replace("/", "-"))

@@ -38,9 +38,10 @@ from typing import Any
 from marl_gem import views
 from marl_gem.export.target import export_target
 from marl_gem.llm.wire import function_schema
+from marl_gem.prefixes import prefix_groups
 from marl_gem.runs.outcomes import Outcome
 from marl_gem.runs.reader import RunReader
-from marl_gem.types import Episode, Observation, Role, Turn
+from marl_gem.types import Episode, Observation, Response, Role, Turn
 
 Row = dict[str, Any]
 
@@ -146,22 +147,30 @@ class _Sequence:
 
 def _sequences(turns: Sequence[tuple[int, Turn]]) -> list[_Sequence]:
     """The fewest sequences; turns without tokens share one until a turn with tokens comes."""
-    found: list[_Sequence] = []
+    tokens = [_tokens(turn.response) for _, turn in turns]
+    return [_sequence([turns[index] for index in group]) for group in prefix_groups(tokens)]
+
+
+def _tokens(response: Response) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The tokens of prompt and response; both empty if either is unknown."""
+    known = response.prompt_ids and response.token_ids
+    return (response.prompt_ids, response.token_ids) if known else ((), ())
+
+
+def _sequence(turns: Sequence[tuple[int, Turn]]) -> _Sequence:
+    """One sequence of turns whose prompts extend one another."""
+    sequence = _Sequence()
     for number, turn in turns:
-        response = turn.response
-        has_tokens = bool(response.prompt_ids and response.token_ids)
-        prompt, sampled = (list(response.prompt_ids), list(response.token_ids)) if has_tokens else ([], [])
-        if not found or bool(found[-1].ids) != has_tokens or prompt[: len(found[-1].ids)] != found[-1].ids:
-            found.append(_Sequence())
-        sequence = found[-1]
+        prompt, sampled = map(list, _tokens(turn.response))
         shown = len(prompt) - len(sequence.ids)
-        known = len(response.logprobs) == len(response.token_ids)
+        logprobs = list(map(float, turn.response.logprobs))
+        known = len(logprobs) == len(turn.response.token_ids)
         sequence.turns.append(number)
         sequence.ids = prompt + sampled
         sequence.mask += [0] * shown + [1] * len(sampled)
-        sequence.logprobs += [0.0] * shown + (list(map(float, response.logprobs)) if known else [0.0] * len(sampled))
+        sequence.logprobs += [0.0] * shown + (logprobs if known else [0.0] * len(sampled))
         sequence.has_logprobs &= known
-    return found
+    return sequence
 
 
 def _messages(role: Role, turns: Sequence[tuple[int, Turn]], sequence: _Sequence) -> tuple[list[Row], list[str]]:

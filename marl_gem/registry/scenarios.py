@@ -18,7 +18,7 @@ from typing import Any
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
-from marl_gem.registry.tables import families, load_family, new_table, resolve
+from marl_gem.registry.tables import families, import_from_here, load_family, new_table, resolve
 from marl_gem.registry.wrappers import WrapperSpec
 from marl_gem.types import TurnOrder
 
@@ -195,10 +195,8 @@ def _make(scenario: RegisteredScenario, options: dict[str, Any]) -> MultiAgentEn
 
 
 def _import_module(name: str, unknown: UnknownScenario) -> ModuleType:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(name)
+        return import_from_here(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise UnknownScenario(f"{unknown} Nor is there a module {name!r} in {Path.cwd()} or installed.") from error

@@ -10,8 +10,11 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from marl_gem.errors import RegistryError
@@ -129,6 +132,17 @@ def load_family(family: str) -> None:
             f"the scenarios {family}:... of {point.value} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
     _loaded[family] = True
+
+
+def import_from_here(module: str) -> ModuleType:
+    """Import a module that is installed or lies in the current folder.
+
+    Raises:
+        ImportError: there is no such module; whatever else the module raises.
+    """
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return importlib.import_module(module)
 
 
 @functools.cache

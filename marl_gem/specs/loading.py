@@ -107,12 +107,8 @@ def training_options(policies: Iterable[PolicySpec], scenario: str) -> dict[str,
     options: dict[str, Any] = {}
     for spec in policies:
         if spec.kind == "run":
-            checkpoints = _checkpoints()
-            config = checkpoints.read_state(checkpoints.newest(_checkpoint_folder(spec)))["config"]
-            tables = config.get("scenarios") or [{"id": config["scenario"], "options": config.get("options", {})}]
-            for table in tables:
-                if table["id"] == scenario:
-                    options |= table.get("options", {})
+            trained_on: ScenarioSpec | None = _checkpoints().scenario_spec(_checkpoint_folder(spec), scenario)
+            options |= trained_on.options if trained_on else {}
     return options
 
 

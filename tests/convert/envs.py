@@ -23,13 +23,14 @@ from marl_gem import DirectedSelector, MultiAgentEnv, ParallelSelector, Role, Se
 from marl_gem.convert import FreeText, from_gymnasium  # noqa: E402
 from marl_gem.errors import MissingPackage  # noqa: E402
 from marl_gem.types import Metadata  # noqa: E402
+from tests import toys  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 TAXI = max(id for id in gymnasium.registry if id.startswith("Taxi-v"))
 
 
 class RockPaperScissors(MultiAgentEnv):
-    """Three rounds, everybody at once. After the second, whoever has said "paper" is out of it."""
+    """Rock, paper, scissors over several rounds; who shows "paper" in the second round ends with it."""
 
     possible_agents = ("a_0", "b_0")
     selector = ParallelSelector()
@@ -55,46 +56,28 @@ class RockPaperScissors(MultiAgentEnv):
         if len(actions) == 2 and set(actions.values()) <= set(self.hands):
             a, b = (self.hands.index(actions[agent]) for agent in self.possible_agents)
             self.rewards = {"a_0": float((a - b + 1) % 3 - 1), "b_0": float((b - a + 1) % 3 - 1)}
-        for agent, said in actions.items():
-            self.infos[agent]["said"] = said
-            self.terminations[agent] = self.steps == self.rounds or (self.steps == 2 and said == "paper")
+        for agent, hand in actions.items():
+            self.infos[agent]["said"] = hand
+            self.terminations[agent] = self.steps == self.rounds or (self.steps == 2 and hand == "paper")
 
 
-class Village(MultiAgentEnv):
-    """In turn each villager says `leave`, `banish NAME`, `invite NAME`, `thank NAME` or anything else."""
+class Village(toys.Village):
+    """The village with legal actions, without roles, for 40 steps."""
 
-    possible_agents = ("ann", "bob", "cat")
-    selector = SequentialSelector()
-    metadata = Metadata(turn_order="sequential", joins=True)
     max_steps = 40
+    thanks = 0.25
+    truncates = True
 
-    def _reset(self, options: Mapping[str, Any]) -> None:
-        super()._reset(options)
-        self.heard: list[str] = []
-
-    def observe(self, agent: str) -> str:
-        return f"{agent} hears: {'; '.join(self.heard)}"
+    def role(self, agent: str) -> Role:
+        return Role()
 
     def legal_actions(self, agent: str) -> list[str]:
         named = [f"{verb} {name}" for verb in ("banish", "invite", "thank") for name in ("ann", "bob", "dan", "eve")]
         return [*named, "leave", "hello", "hello", "hello"]
 
-    def _process_actions(self, actions: dict[str, str]) -> None:
-        ((speaker, text),) = actions.items()
-        self.heard.append(f"{speaker}: {text} ({self.rng.randrange(1000)})")
-        verb, _, name = text.partition(" ")
-        if verb == "leave":
-            self.terminations[speaker] = True
-        elif verb == "banish" and name in self.agents:
-            self.truncations[name] = True
-        elif verb == "invite" and name not in self.returns:
-            self.add_agent(name)
-        elif verb == "thank" and name in self.returns:
-            self.rewards[name] = self.rewards.get(name, 0.0) + 0.25
-
 
 class Debate(MultiAgentEnv):
-    """A host asks, two guests answer at once, and so twice; content parts; a bow after somebody has ended."""
+    """A host asks and two guests answer at once, twice; observations have content parts; the host ends first."""
 
     possible_agents = ("host_0", "guest_0", "guest_1")
     selector = DirectedSelector()

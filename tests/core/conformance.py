@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from marl_gem import MultiAgentEnv, ParallelSelector, Role, SequentialSelector, ToolSpec
+from marl_gem import AgentSelector, MultiAgentEnv, ParallelSelector, Role, SequentialSelector, ToolSpec
 from marl_gem.testing import CHECKS, Plan, check_env
 from marl_gem.types import Metadata
 
@@ -28,7 +28,7 @@ class Rolls(MultiAgentEnv):
     """Two agents add up dice in turn; after three rounds the higher sum wins."""
 
     possible_agents = ("a", "b")
-    selector = SequentialSelector()
+    selector: AgentSelector = SequentialSelector()
     metadata = Metadata(zero_sum=True, turn_order="sequential", reward_range=(-1.0, 1.0))
 
     def _reset(self, options: Mapping[str, Any]) -> None:
@@ -79,7 +79,7 @@ class Club(MultiAgentEnv):
     """Everybody who speaks brings a guest, and the third time leaves; late thanks go to the founder."""
 
     possible_agents = ("founder",)
-    selector = SequentialSelector()
+    selector: AgentSelector = SequentialSelector()
     metadata = Metadata(turn_order="sequential", joins=True)
     max_steps = 12
 
@@ -102,7 +102,7 @@ class Desk(MultiAgentEnv):
     """One agent with two tools, which the scenario answers itself."""
 
     possible_agents = ("clerk",)
-    selector = SequentialSelector()
+    selector: AgentSelector = SequentialSelector()
     max_steps = 10
     used: tuple[str, ...] = ()
 

@@ -262,7 +262,7 @@ def test_close_may_be_called_twice() -> None:
 # What an author may get wrong
 
 
-@pytest.mark.parametrize("agents", [("a", "a"), "ab", (1, 2), {"a", "b"}, None], ids=str)
+@pytest.mark.parametrize("agents", [("a", "a"), "ab", (1, 2), pytest.param({"a", "b"}, id="a set"), None], ids=str)
 def test_agents_that_are_not_names_each_once(agents: Any) -> None:
     with pytest.raises(ScenarioFault, match="possible_agents are names, each once"):
         one_agent(possible_agents=agents).reset()

@@ -16,14 +16,15 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
-    {"links", "errors", "types", "seeding", "overrides"},
+    {"links", "errors", "types", "seeding", "overrides", "prefixes"},
     {"selectors", "env_threads", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},
     {"analysis", "wrappers", "convert", "vector"},
     {"rollout", "registry", "specs", "testing"},
-    {"evaluation", "export", "viewer"},
+    {"evaluation"},
+    {"export", "viewer"},
     {"scenarios", "trainers"},
     {"cli"},
 ]

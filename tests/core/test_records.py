@@ -92,7 +92,6 @@ TURN = Turn("a", "o", Response("x"))
         ({"x": {1: "one"}}, "the key 1"),
         ({1: "one"}, "the key 1"),
     ],
-    ids=str,
 )
 def test_what_is_not_plain_data_is_refused_not_changed(info: dict[Any, Any], complaint: str) -> None:
     turn = Turn("a", "o", Response("x"), info=info)

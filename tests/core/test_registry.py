@@ -62,10 +62,14 @@ def test_nothing_is_suggested_for_nonsense(asked: str) -> None:
     assert not asked.startswith("x") or "Did you mean" not in str(caught.value)
 
 
+def made(id: str, **options: Any) -> Any:
+    return marl_gem.make(id, **options)
+
+
 def test_make_gives_a_fresh_env_that_knows_its_id() -> None:
-    one, other = marl_gem.make("echo:Echo-v0"), marl_gem.make("echo:Echo-v0", greeting="hi", loud=True)
-    assert one is not other and one.scenario == "echo:Echo-v0"
-    assert (one.greeting, one.loud, other.greeting, other.loud) == ("hello", False, "hi", True)
+    env, other = made("echo:Echo-v0"), made("echo:Echo-v0", greeting="hi", loud=True)
+    assert env is not other and env.scenario == "echo:Echo-v0"
+    assert (env.greeting, env.loud, other.greeting, other.loud) == ("hello", False, "hi", True)
     assert Echo("hi").scenario == "Echo"
 
 
@@ -137,7 +141,7 @@ def test_a_plug_in_is_imported_when_it_is_first_asked_for(monkeypatch: pytest.Mo
 
     marl_gem.make("echo:Echo-v0")
     assert loads == []
-    assert [marl_gem.make("plug:Echo-v0").greeting for _ in range(2)] == ["plugged in"] * 2
+    assert [made("plug:Echo-v0").greeting for _ in range(2)] == ["plugged in"] * 2
     assert registry.get("plug:Echo-v0").agents == (2, 4)
     marl_gem.list()
     assert loads == ["plug"]

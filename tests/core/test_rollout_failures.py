@@ -18,14 +18,8 @@ from marl_gem.errors import AgentError, LLMError, MarlGemError
 from marl_gem.policies import ScriptedPolicy
 from marl_gem.rollout import Job, collect, stream
 from marl_gem.types import EpisodeError, from_json, to_json
-from tests.core.rollout_scenarios import (
-    Count,
-    CountTogether,
-    Fails,
-    Waits,
-    ones,
-    seats_of,
-)
+from tests.core.rollout_scenarios import ones, seats_of
+from tests.toys import Delayed, Failing, NumberGame, SimultaneousNumbers
 
 # What goes wrong
 
@@ -42,17 +36,18 @@ def beside(make: Callable[[], MultiAgentEnv], seating: Any, seed: int = 0) -> Ep
         assert [episode.error for episode in episodes] == [None] * 2 * NEIGHBOURS
         assert all(episode.returns == {"a": 2.0, "b": 2.0} for episode in episodes)
         assert bad.ending == "error" and bad.error
+    assert bad.error
     return bad.error
 
 
 def test_an_env_that_fails() -> None:
-    error = beside(Count, seats_of(a=ScriptedPolicy(["1", "break"]), b=ones))
+    error = beside(NumberGame, seats_of(a=ScriptedPolicy(["1", "break"]), b=ones))
     assert (error.origin, error.type, error.agent) == ("env", "ScenarioFault", None)
     assert "_process_actions raised RuntimeError at step 3" in error.message and "broken" in error.message
 
 
 def test_an_env_that_fails_keeps_the_turns_before() -> None:
-    (episode,) = collect(Count, [Job(0, seats_of(a=ScriptedPolicy(["3", "break"]), b=ones))])
+    (episode,) = collect(NumberGame, [Job(0, seats_of(a=ScriptedPolicy(["3", "break"]), b=ones))])
     assert [turn.response.text for turn in episode.turns] == ["3", "1", "break"]
     assert episode.returns == {"a": 3.0, "b": 1.0}
 
@@ -61,7 +56,7 @@ def test_an_env_that_fails_keeps_the_turns_before() -> None:
 def test_an_env_that_fails_in_its_step_or_ends_the_program(in_a_thread: bool) -> None:
     for kind in (RuntimeError, StopIteration, SystemExit, KeyboardInterrupt):
 
-        class Breaks(Count):
+        class Breaks(NumberGame):
             blocking = in_a_thread
 
             def step(self, actions: Any, kind: Any = kind) -> Any:
@@ -79,7 +74,7 @@ def test_an_env_that_fails_in_its_step_or_ends_the_program(in_a_thread: bool) ->
 def test_an_env_that_failed_is_closed_and_not_used_again() -> None:
     made, closed, used = [], [], []
 
-    class Watched(Count):
+    class Watched(NumberGame):
         def reset(self, *arguments: Any, **options: Any) -> Any:
             used.append(self)
             return super().reset(*arguments, **options)
@@ -97,7 +92,7 @@ def test_an_env_that_failed_is_closed_and_not_used_again() -> None:
 
 
 def test_a_role_that_cannot_be_told_is_the_env_s_failure() -> None:
-    class Speechless(Count):
+    class Speechless(NumberGame):
         def role(self, agent: str) -> Role:
             raise RuntimeError("no words")
 
@@ -107,7 +102,7 @@ def test_a_role_that_cannot_be_told_is_the_env_s_failure() -> None:
 
 
 def test_what_is_no_role_is_the_env_s_failure() -> None:
-    class Tells(Count):
+    class Tells(NumberGame):
         def role(self, agent: str) -> Any:
             return f"You are {agent}."
 
@@ -133,11 +128,11 @@ def test_what_is_no_role_is_the_env_s_failure() -> None:
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("make", [Count, CountTogether])
+@pytest.mark.parametrize("make", [NumberGame, SimultaneousNumbers])
 def test_an_agent_that_fails(make: Callable[[], MultiAgentEnv], how: Any, origin: str, kind: str) -> None:
-    if make is CountTogether:
-        make = type("Short", (CountTogether,), {"length": 2})
-    error = beside(make, seats_of(a=ones, b=Fails(how)))
+    if make is SimultaneousNumbers:
+        make = type("Short", (SimultaneousNumbers,), {"length": 2})
+    error = beside(make, seats_of(a=ones, b=Failing(how)))
     assert (error.origin, error.type, error.agent) == (origin, kind, "b")
 
 
@@ -148,10 +143,10 @@ def test_a_policy_that_cannot_take_a_seat() -> None:
         def agent(self, agent_id: str, role: Role, seed: int) -> Any:
             raise RuntimeError("not there")
 
-    assert beside(Count, seats_of(a=ones, b=Refuses())) == EpisodeError("agent", "RuntimeError", "not there", "b")
+    assert beside(NumberGame, seats_of(a=ones, b=Refuses())) == EpisodeError("agent", "RuntimeError", "not there", "b")
 
 
-@pytest.mark.parametrize("make", [Count, CountTogether])
+@pytest.mark.parametrize("make", [NumberGame, SimultaneousNumbers])
 def test_a_missing_seat(make: Callable[[], MultiAgentEnv]) -> None:
     (episode,) = collect(make, [Job(0, seats_of(b=ones))])
     assert episode.error == EpisodeError(
@@ -161,20 +156,20 @@ def test_a_missing_seat(make: Callable[[], MultiAgentEnv]) -> None:
 
 
 def test_a_bad_seed_does_not_show_the_last_episode_s_returns() -> None:
-    _, bad, _ = collect(Count, [Job(0, ones), Job(-1, ones), Job(0, ones)], concurrency=1)
+    _, bad, _ = collect(NumberGame, [Job(0, ones), Job(-1, ones), Job(0, ones)], concurrency=1)
     assert bad.error and bad.error.type == "InvalidOption"
     assert (bad.returns, bad.turns, bad.final_infos) == ({}, (), {})
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_make_that_raises_ends_the_stream(concurrency: int) -> None:
-    made = []
+    made: list[Any] = []
 
     def make() -> MultiAgentEnv:
         made.append(None)
         if len(made) > concurrency:
             raise MarlGemError("no more")
-        return Count()
+        return NumberGame()
 
     jobs = [Job(0, ScriptedPolicy(["break"])) for _ in range(10)]
     with pytest.raises(MarlGemError, match="no more"):
@@ -187,7 +182,7 @@ def test_jobs_that_raise_end_the_stream() -> None:
         raise ValueError("no more jobs")
 
     async def all_of_them() -> None:
-        async for _ in stream(Count, jobs()):
+        async for _ in stream(NumberGame, jobs()):
             pass
 
     with pytest.raises(ValueError, match="no more jobs"):
@@ -195,11 +190,11 @@ def test_jobs_that_raise_end_the_stream() -> None:
 
 
 def test_an_env_that_cannot_be_closed_is_a_warning() -> None:
-    class Clings(Count):
+    class Clings(NumberGame):
         def close(self) -> None:
             raise OSError("stuck")
 
-    jobs = [Job(0, ones), Job(1, ScriptedPolicy(["break"])), *(Job(seed, Waits(lambda _: 0.01)) for seed in (2, 3))]
+    jobs = [Job(0, ones), Job(1, ScriptedPolicy(["break"])), *(Job(seed, Delayed(lambda _: 0.01)) for seed in (2, 3))]
     with pytest.warns(RuntimeWarning, match=r"Clings: close\(\) raised OSError\('stuck'\)"):
         episodes = collect(Clings, jobs, concurrency=4)
     assert [bool(episode.error) for episode in episodes] == [False, True, False, False]

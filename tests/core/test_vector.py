@@ -90,7 +90,7 @@ class ByHand:
             self.env, self.observations = None, {}
             return Result(*place, done=True, error=EpisodeError("env", type(error).__name__, str(error)))
         self.observations = told[0]
-        return Result(*place, *told, dict(self.env.returns), self.env.done)
+        return Result(*place, *told, dict(self.env.returns), self.env.done)  # type: ignore[call-arg]
 
     @property
     def may_step(self) -> bool:

@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -176,7 +177,12 @@ def test_ctrl_c_leaves_nothing_hanging(move: str, ctrl_c: Callable[[], None]) ->
         assert made[0].entered.wait(5)
         ctrl_c()
         with pytest.raises(KeyboardInterrupt):
-            {"recv": envs.recv, "close": envs.close, "step": lambda: envs.step({1: each("wait")})}[move]()
+            calls: dict[str, Any] = {
+                "recv": envs.recv,
+                "close": envs.close,
+                "step": lambda: envs.step({1: each("wait")}),
+            }
+            calls[move]()
         assert made[0].rewards == each(0.0)
         for env in made:
             env.gate.set()

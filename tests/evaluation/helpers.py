@@ -4,44 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from marl_gem import MultiAgentEnv, ParallelSelector, Response, Role, SequentialSelector
+from marl_gem import MultiAgentEnv, ParallelSelector, Response, Role
 from marl_gem.evaluation import Report
-from marl_gem.policies import Info, ScriptedPolicy
+from marl_gem.policies import Info
 from marl_gem.types import Episode, Metadata, Observation, from_json
 from tests.slow_game import SlowPolicy
+from tests.toys import OneAnswer
 
 GUESS = SlowPolicy()
 
 # Scenarios and policies
 
 
-class Answer(MultiAgentEnv):
-    """One agent answers once; a text that is a number is its reward. A number of tasks can be set."""
-
-    possible_agents = ("solver",)
-    selector = SequentialSelector()
-    tasks: int | None = None
-
-    def _reset(self, options: Mapping[str, Any]) -> None:
-        self.task = options.get("task", "none")
-
-    def observe(self, agent: str) -> str:
-        return f"task {self.task}"
+class Answer(OneAnswer):
+    """`OneAnswer`, where "set" puts a value into the infos that JSON cannot hold."""
 
     def _process_actions(self, actions: dict[str, str]) -> None:
-        ((agent, text),) = actions.items()
-        if text == "break":
-            raise RuntimeError("broken")
-        self.rewards[agent] = float(text) if text.lstrip("-").isdigit() else 0.0
-        self.infos[agent] = {"illegal": text} if text == "?" else {"success": text == "yes"} if text.isalpha() else {}
-        self.infos[agent] |= {"odd": {1, 2}} if text == "set" else {}
-        self.terminations[agent] = text != "again"
+        super()._process_actions(actions)
+        if actions["solver"] == "set":
+            self.infos["solver"]["odd"] = {1, 2}
 
 
 class Tasks(Answer):
@@ -64,10 +51,6 @@ class Highest(MultiAgentEnv):
         mean = sum(map(float, actions.values())) / len(actions)
         self.rewards = {agent: float(text) - mean for agent, text in actions.items()}
         self.terminations = dict.fromkeys(actions, True)
-
-
-def says(text: str, name: str = "") -> ScriptedPolicy:
-    return ScriptedPolicy(lambda observation, info: text, name or text)
 
 
 class Answers:

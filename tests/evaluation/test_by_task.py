@@ -29,7 +29,7 @@ class Errand(MultiAgentEnv):
     """A clerk has an errand to do. "done" does it, "again" takes another turn, "?" is illegal and ends it, "mute" ends
     it without a word; whatever else it says is why it was not done."""
 
-    possible_agents = ("clerk",)
+    possible_agents: tuple[str, ...] = ("clerk",)
     selector = SequentialSelector()
     tasks: int | None = 4
     trivial_baselines: Mapping[str, Sequence[float]] = {"idle": (1.0, 0.5, 0.0, 0.0), "gold": (1, 1, 1, 1)}
@@ -167,7 +167,7 @@ class TestByTask:
     def test_agents_with_the_same_results_share_a_paragraph_and_have_the_same_intervals(self) -> None:
         report = evaluate(MINI, {"user": script("oracle"), "assistant": script("noop")}, n=12, repeats=2).report
         agents = report.matches[0].agents
-        assert agents["user"].success == agents["assistant"].success and agents["user"].success.low < 0.5
+        assert agents["user"].success == agents["assistant"].success and (agents["user"].success.low or 0.0) < 0.5
         text = summary(report)
         assert text.count("**By task** for user, assistant:") == text.count("**How it ended** for user, assistant") == 1
         assert text.count("pass@k (at least one does)") == 1

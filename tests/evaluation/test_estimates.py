@@ -81,7 +81,10 @@ class TestEstimates:
             estimated is not None and estimated.high == 1 and estimated.low == pytest.approx(0.7225, abs=1e-3)
         )  # Wilson, 10 of 10
         assert estimate([[0.0, 0.0]] * 10, 0, proportion=True) == Estimate(
-            0.0, 0.0, pytest.approx(1 - 0.7225, abs=1e-3), 20
+            0.0,
+            0.0,
+            pytest.approx(1 - 0.7225, abs=1e-3),  # type: ignore[arg-type]
+            20,
         )
 
     def test_tasks_with_unequal_repeats_weigh_by_their_episodes(self) -> None:

@@ -27,14 +27,14 @@ from tests.evaluation.helpers import (
     numbers_of,
     played,
     report_of,
-    says,
 )
 from tests.slow_game import Slow, SlowPolicy
+from tests.toys import always
 
 
 class TestARun:
     def test_leaves_what_it_promises(self, tmp_path: Path) -> None:
-        result = evaluate(Slow, {"a": GUESS, "b": says("heads")}, n=10, repeats=2, seed=3, out=tmp_path / "run")
+        result = evaluate(Slow, {"a": GUESS, "b": always("heads")}, n=10, repeats=2, seed=3, out=tmp_path / "run")
         folder = tmp_path / "run"
         assert {file.name for file in folder.iterdir()} == {
             ".lock", "config.json", "episodes.jsonl", "errors.jsonl",
@@ -124,31 +124,31 @@ class TestARun:
 
 class TestTasks:
     def test_are_counted_by_the_scenario_and_given_by_number(self) -> None:
-        result = evaluate(Tasks, says("1"), repeats=2)
+        result = evaluate(Tasks, always("1"), repeats=2)
         assert result.plan.n == 5
         assert {(episode.options["task"], episode.turns[0].observation) for episode in result.episodes} == {
             (index, f"task {index}") for index in range(5)
         }
-        assert len(evaluate(Tasks, says("1"), n=2).episodes) == 2
+        assert len(evaluate(Tasks, always("1"), n=2).episodes) == 2
 
     def test_more_than_there_are_is_an_error(self) -> None:
         with pytest.raises(ConfigError, match="has 5 tasks, not 6; to play each again use repeats"):
-            evaluate(Tasks, says("1"), n=6)
+            evaluate(Tasks, always("1"), n=6)
 
     def test_a_scenario_without_them_gets_no_option(self) -> None:
-        assert evaluate(Answer, says("1"), n=1).episodes[0].options == {}
+        assert evaluate(Answer, always("1"), n=1).episodes[0].options == {}
 
 
 class TestSuccess:
     @pytest.mark.parametrize(("text", "success"), [("yes", 1.0), ("no", 0.0), ("3", 1.0), ("0", 0.0), ("-2", 0.0)])
     def test_is_what_the_scenario_says_else_a_return_above_0(self, text: str, success: float) -> None:
-        report = evaluate(Answer, says(text), n=3).report
+        report = evaluate(Answer, always(text), n=3).report
         assert numbers_of(report, "solver").success.mean == success
         assert report.measure == "success rate"
 
     def test_is_winning_alone_where_the_scenario_is_zero_sum(self) -> None:
         def rates(*texts: str) -> list[float]:
-            env, seats = lambda: Highest(len(texts)), {f"seat_{i}": says(text) for i, text in enumerate(texts)}
+            env, seats = lambda: Highest(len(texts)), {f"seat_{i}": always(text) for i, text in enumerate(texts)}
             report = evaluate(env, seats, n=2).report
             assert report.measure == "win rate"
             return [text.success.mean for text in report.matches[0].agents.values()]
@@ -202,7 +202,7 @@ class TestTheNumbers:
         assert "the cost is unknown" in markdown(result.report)
 
     def test_a_script_costs_nothing(self) -> None:
-        assert evaluate(Answer, says("1"), n=2).report.cost == 0
+        assert evaluate(Answer, always("1"), n=2).report.cost == 0
 
     def test_illegal_actions_are_counted(self) -> None:
         answers = Answers(lambda begun: "?" if begun < 3 else "1")
@@ -210,7 +210,7 @@ class TestTheNumbers:
         assert numbers.illegal == IllegalActions(actions=3, episodes=3)
 
     def test_episodes_cut_by_limits_count_as_they_are_and_are_reported(self) -> None:
-        result = evaluate(Answer, says("again"), n=6, limits=Limits(turns=2))
+        result = evaluate(Answer, always("again"), n=6, limits=Limits(turns=2))
         assert result.pending == 0 and result.report.episodes.cut == {"turns": 6}
         assert result.report.episodes.endings == {"truncated": 6}
         assert "Limits cut episodes short, and these count as they are: 6 by turns." in markdown(result.report)

@@ -19,14 +19,14 @@ from tests.evaluation.helpers import (
     ids,
     numbers_of,
     played,
-    says,
     timeless,
 )
 from tests.slow_game import Slow
+from tests.toys import always
 
 
 class TestAGrid:
-    SEATS: Mapping[str, Any] = {"a": [says("heads"), GUESS], "b": [says("heads"), says("tails"), GUESS]}
+    SEATS: Mapping[str, Any] = {"a": [always("heads"), GUESS], "b": [always("heads"), always("tails"), GUESS]}
 
     def test_plays_all_combinations_on_the_same_tasks(self, tmp_path: Path) -> None:
         result = evaluate(Slow, self.SEATS, n=6, out=tmp_path / "grid")
@@ -39,7 +39,7 @@ class TestAGrid:
             alone = read_report(tmp_path / "grid" / folder)
             assert alone.matches[0] == next(match for match in result.report.matches if match.folder == folder)
         assert (tmp_path / "grid" / "heatmap.png").exists() and (tmp_path / "grid" / "bars.png").exists()
-        single = evaluate(Slow, {"a": says("heads"), "b": says("tails")}, n=6).report
+        single = evaluate(Slow, {"a": always("heads"), "b": always("tails")}, n=6).report
         assert numbers_of(result.report, "a", 1).return_.mean == numbers_of(single, "a").return_.mean
 
     def test_forms_a_table(self) -> None:
@@ -69,22 +69,26 @@ class TestAGrid:
         evaluate(Slow, self.SEATS, n=2, out=tmp_path / "grid")
         with pytest.raises(ConfigError, match=r"01_heads_heads is a part of the run in .*grid; resume that"):
             evaluate(
-                Slow, {"a": says("heads"), "b": says("heads")}, n=2, out=tmp_path / "grid/01_heads_heads", resume=True
+                Slow,
+                {"a": always("heads"), "b": always("heads")},
+                n=2,
+                out=tmp_path / "grid/01_heads_heads",
+                resume=True,
             )
 
     def test_rows_are_combinations_when_three_seats_vary(self) -> None:
-        seats = {f"seat_{i}": [says("1"), says("2")] for i in range(3)}
+        seats = {f"seat_{i}": [always("1"), always("2")] for i in range(3)}
         grid = evaluate(lambda: Highest(3), seats, n=1).report.grid
         assert grid.rows == ("1, 1", "1, 2", "2, 1", "2, 2") and grid.columns == ("1", "2")
 
     def test_the_same_player_twice_in_a_seat_is_an_error(self) -> None:
         with pytest.raises(ConfigError, match=r"seat 'a' must be one or more, all different; not \['heads', 'heads'\]"):
-            evaluate(Slow, {"a": [says("heads"), says("heads")], "b": GUESS}, n=1)
+            evaluate(Slow, {"a": [always("heads"), always("heads")], "b": GUESS}, n=1)
 
     def test_long_names_become_folders_and_labels(self, tmp_path: Path) -> None:
         url = "Qwen/Qwen3-1.7B@http://127.0.0.1:8000/v1,temperature=0"
-        seats = {"a": [Player(url, says("heads", "Qwen/Qwen3-1.7B")), Player("../x$y$", says("tails", "../x$y$"))],
-                 "b": [GUESS]}  # fmt: skip
+        players = [Player(url, always("heads", "Qwen/Qwen3-1.7B")), Player("../x$y$", always("tails", "../x$y$"))]
+        seats: dict[str, Any] = {"a": players, "b": [GUESS]}
         evaluate(Slow, seats, n=2, out=tmp_path / "grid")
         assert sorted(path.name for path in (tmp_path / "grid").iterdir() if path.is_dir()) == [
             "01_Qwen-Qwen3-1.7B", "02_x-y",

@@ -20,10 +20,10 @@ from tests.evaluation.helpers import (
     GUESS,
     Answer,
     Highest,
-    says,
     timeless,
 )
 from tests.slow_game import Slow
+from tests.toys import always
 
 FORMAT_1 = Path(__file__).parent / "format_1"
 
@@ -59,7 +59,8 @@ class TestTheReport:
             pictures(result.report)
 
     def test_of_nothing_played_can_be_read(self, tmp_path: Path) -> None:
-        for seats in (GUESS, {"a": [GUESS, says("heads")], "b": GUESS}):
+        seatings: tuple[Any, ...] = (GUESS, {"a": [GUESS, always("heads")], "b": GUESS})
+        for seats in seatings:
             result = evaluate(Slow, seats, n=3, out=tmp_path / str(len(str(seats))), budget=Budget(episodes=0))
             assert result.pending in (3, 6) and "are pending" in markdown(result.report)
         empty = tournament(Slow, {"a": GUESS, "b": GUESS}, n=3, out=tmp_path / "t", budget=Budget(episodes=0))
@@ -68,7 +69,7 @@ class TestTheReport:
     def test_of_hostile_names_keeps_its_tables(self, tmp_path: Path) -> None:
         odd = "a|b\n<script>$x$\ud800"
         result = evaluate(
-            Slow, {"a": says("heads", odd), "b": says("tails", odd)}, n=2, repeats=2, out=tmp_path / "run"
+            Slow, {"a": always("heads", odd), "b": always("tails", odd)}, n=2, repeats=2, out=tmp_path / "run"
         )
         text = (tmp_path / "run" / "report.md").read_text()
         assert "<script>" not in text and "a\\|b &lt;script>" in text
@@ -88,11 +89,11 @@ class TestTheReport:
 
 class TestReadReport:
     def test_gives_back_what_was_written(self, tmp_path: Path) -> None:
-        heads, tails = says("heads"), says("tails")
+        heads, tails = always("heads"), always("tails")
         results = [
             evaluate(Slow, GUESS, n=3, repeats=2, limits=Limits(turns=3), out=tmp_path / "eval"),
             evaluate(Slow, {"a": [heads, tails], "b": GUESS}, n=2, out=tmp_path / "grid"),
-            tournament(Highest, {"low": says("1"), "high": says("9")}, n=2, out=tmp_path / "tournament"),
+            tournament(Highest, {"low": always("1"), "high": always("9")}, n=2, out=tmp_path / "tournament"),
         ]
         for result in results:
             assert result.folder is not None

@@ -25,10 +25,10 @@ from tests.evaluation.helpers import (
     ids,
     played,
     report_of,
-    says,
     timeless,
 )
 from tests.slow_game import Slow
+from tests.toys import always
 
 
 class TestResume:
@@ -72,7 +72,7 @@ class TestResume:
         [
             ({"seed": 5}, "seed was 1 and would be 5"),
             ({"n": 4}, "n was 8 and would be 4"),
-            ({"seats": {"a": GUESS, "b": says("tails")}}, "seats.b was 'slow' and would be 'tails'"),
+            ({"seats": {"a": GUESS, "b": always("tails")}}, "seats.b was 'slow' and would be 'tails'"),
             ({"limits": Limits(turns=3)}, "limits.turns was not set and would be 3"),
             ({"scenario": Tasks}, "scenario was 'Slow' and would be 'Tasks'"),
         ],
@@ -107,9 +107,9 @@ class TestResume:
 
         register(f"test:Odd-{tmp_path.name}-v0", lambda rounds, judge: Slow(rounds[0]), agents=2)
         asked: dict[str, Any] = {"scenario": f"test:Odd-{tmp_path.name}-v0", "seats": GUESS, "out": tmp_path / "run"}
-        evaluate(**asked, n=2, options={"rounds": (1, 2), "judge": says})
-        assert evaluate(**asked, n=3, options={"rounds": (1, 2), "judge": says}, resume=True).pending == 0
-        with pytest.raises(ConfigError, match=r"options.judge was 'says' and would be 'ids'"):
+        evaluate(**asked, n=2, options={"rounds": (1, 2), "judge": always})
+        assert evaluate(**asked, n=3, options={"rounds": (1, 2), "judge": always}, resume=True).pending == 0
+        with pytest.raises(ConfigError, match=r"options.judge was 'always' and would be 'ids'"):
             evaluate(**asked, n=3, options={"rounds": (1, 2), "judge": ids}, resume=True)
 
     def test_is_not_guessed(self, tmp_path: Path) -> None:
@@ -144,13 +144,13 @@ class TestResume:
 
     def test_after_a_torn_line_equals_the_whole_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)  # pictures would take most of the time
-        evaluate(Answer, says("1"), n=3, out=tmp_path / "whole", concurrency=1)
+        evaluate(Answer, always("1"), n=3, out=tmp_path / "whole", concurrency=1)
         lines = (tmp_path / "whole" / "episodes.jsonl").read_bytes().splitlines(keepends=True)
         shutil.copytree(tmp_path / "whole", tmp_path / "run")
         journal = tmp_path / "run" / "episodes.jsonl"
         for cut in range(0, len(lines[-1]), 5):
             journal.write_bytes(b"".join(lines[:-1]) + lines[-1][:cut])
-            plan = plan_evaluation(Answer, says("1"), Numbers(n=3))
+            plan = plan_evaluation(Answer, always("1"), Numbers(n=3))
             run(plan, tmp_path / "run", resume=True)
             assert played(tmp_path / "run") == played(tmp_path / "whole")
         assert report_of(tmp_path / "run") == report_of(tmp_path / "whole")
@@ -186,7 +186,7 @@ class TestResume:
     def test_of_a_policy_that_is_spelled_otherwise_is_no_change(self, tmp_path: Path) -> None:
         url = "tiny@http://127.0.0.1:9/v1"
         first, again = (
-            Player(f"{url},{values}", says("1")) for values in ("temperature=0.70,top_p=1", "top_p=1,temperature=0.7")
+            Player(f"{url},{values}", always("1")) for values in ("temperature=0.70,top_p=1", "top_p=1,temperature=0.7")
         )
-        evaluate(Answer, first, n=2, out=tmp_path / "run")
+        evaluate(Answer, {"solver": first}, n=2, out=tmp_path / "run")
         assert evaluate(Answer, {"solver": again}, n=3, out=tmp_path / "run", resume=True).pending == 0

@@ -21,13 +21,18 @@ from tests.evaluation.helpers import (
     ids,
     played,
     report_of,
-    says,
 )
 from tests.slow_game import Slow, SlowPolicy
+from tests.toys import always
 
 
 class TestATournament:
-    PLAYERS: Mapping[str, Any] = {"low": says("1"), "high": says("9"), "middle": says("5"), "twin": says("5", "twin")}
+    PLAYERS: Mapping[str, Any] = {
+        "low": always("1"),
+        "high": always("9"),
+        "middle": always("5"),
+        "twin": always("5", "twin"),
+    }
 
     def test_seats_everybody_everywhere_equally_often_on_the_same_tasks(self) -> None:
         result = tournament(Highest, self.PLAYERS, n=4)
@@ -57,7 +62,10 @@ class TestATournament:
         assert all(entry.rating.sigma < 25 / 3 for entry in by_name.values())
 
     def test_has_a_matrix_whose_halves_agree(self) -> None:
-        players = {"first": ScriptedPolicy(lambda o, info: info["legal_actions"][0], "f"), "dice": RandomPolicy()}
+        players: dict[str, Any] = {
+            "first": ScriptedPolicy(lambda o, info: info["legal_actions"][0], "f"),
+            "dice": RandomPolicy(),
+        }
         standings = tournament("game:TicTacToe-v0", players, n=40).report.tournament
         ahead, behind = standings.matrix["first"]["dice"], standings.matrix["dice"]["first"]
         assert ahead.mean + behind.mean == pytest.approx(1) and ahead.n == 80
@@ -66,7 +74,7 @@ class TestATournament:
         assert standings.seats["player_0"].mean > 0.5  # moving first helps
 
     def test_of_three_seats(self) -> None:
-        players = {"low": says("1"), "high": says("9"), "middle": says("5")}
+        players = {"low": always("1"), "high": always("9"), "middle": always("5")}
         result = tournament(lambda: Highest(3), players, n=2)
         assert len(result.episodes) == 6 * 2
         standings = result.report.tournament
@@ -75,7 +83,7 @@ class TestATournament:
         assert [player.score.mean for player in standings.players] == [1, 0.5, 0]
 
     def test_lies_in_one_folder_and_resumes(self, tmp_path: Path) -> None:
-        players = {"guess": GUESS, "other": SlowPolicy(), "heads": says("heads")}
+        players: dict[str, Any] = {"guess": GUESS, "other": SlowPolicy(), "heads": always("heads")}
         tournament(Slow, players, n=6, out=tmp_path / "whole")
         tournament(Slow, players, n=6, out=tmp_path / "run", budget=Budget(episodes=11))
         assert len(ids(tmp_path / "run")) == 11
@@ -88,7 +96,7 @@ class TestATournament:
 
     def test_without_openskill_has_all_but_the_ratings(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "openskill.models", None)
-        result = tournament(Highest, {"low": says("1"), "high": says("9")}, n=2)
+        result = tournament(Highest, {"low": always("1"), "high": always("9")}, n=2)
         standings = result.report.tournament
         assert [player.name for player in standings.players] == ["high", "low"]
         assert standings.players[0].rating is None

@@ -122,7 +122,6 @@ def test_a_cache_keeps_the_models_name_and_any_text(file: Path) -> None:
         {"tools": (ToolSpec("look"),)},
         {"tools": (ToolSpec("look", "Look."),)},
     ],
-    ids=repr,
 )
 def test_what_makes_another_question(other: dict[str, Any]) -> None:
     asked: dict[str, Any] = {"llm": Counting(), "messages": HELLO, "sampling": PLAIN, "seed": 7, "tools": ()}

@@ -240,12 +240,12 @@ async def test_cancelling_a_call_ends_it_at_the_server_too() -> None:
 
 @async_test
 async def test_waiting_for_a_connection_does_not_count_against_time_outs() -> None:
-    async with FakeServer(latency=0.1) as server:
-        model = HTTPModel(server.url, "tiny", connections=2, timeouts=Timeouts(1, 0.3, 0.3))
+    async with FakeServer(latency=0.2) as server:
+        model = HTTPModel(server.url, "tiny", connections=2, timeouts=Timeouts(5, 1, 1))
         started = time.monotonic()
-        answers = await asyncio.gather(*(ask(model) for _ in range(10)))
-        assert time.monotonic() - started > 0.45
-        assert all(answer.seconds < 0.3 for answer in answers)
+        answers = await asyncio.gather(*(ask(model) for _ in range(12)))
+        assert time.monotonic() - started > 1, "six rounds of 0.2 s: the last call waited longer than its time-out"
+        assert all(answer.seconds < 1 for answer in answers)
         await model.aclose()
 
 

@@ -20,12 +20,8 @@ from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.types import EpisodeError
 from marl_gem.views import as_text
-from tests.core.rollout_scenarios import (
-    Count,
-    ScriptedLLM,
-    ones,
-    seats_of,
-)
+from tests.core.rollout_scenarios import ones, seats_of
+from tests.toys import NumberGame, ScriptedLLM
 
 # Agents
 
@@ -80,27 +76,33 @@ def test_a_person_who_leaves() -> None:
     def leave(prompt: str) -> str:
         raise EOFError
 
-    (episode,) = collect(Count, [Job(0, HumanPolicy(lambda text: None, leave))])
+    (episode,) = collect(NumberGame, [Job(0, HumanPolicy(lambda text: None, leave))])
     assert episode.error == EpisodeError("agent", "AgentError", "the input of 'a' ended before the episode did", "a")
+
+
+def model_with_tokens() -> ScriptedLLM:
+    """A model with two answers; the first token of an answer is its number."""
+    tokens: dict[str, Any] = {"logprobs": (-0.5, -0.1), "version": 3, "usage": {"prompt_tokens": 2}}
+    return ScriptedLLM(*(Response("7", (1, 2), (number, 9), **tokens) for number in (1, 2)), name="scripted model@3")
 
 
 @pytest.mark.parametrize("view", ["chat", "latest", "bare"])
 def test_what_a_model_is_shown(view: str) -> None:
-    llm = ScriptedLLM()
+    llm = model_with_tokens()
     policy = LLMPolicy(llm, views.view(view), Sampling(5, 0.5))
-    (episode,) = collect(Count, [Job(3, seats_of(a=policy, b=ones))])
-    (first, sampling, _), (second, _, _) = llm.asked
+    (episode,) = collect(NumberGame, [Job(3, seats_of(a=policy, b=ones))])
+    (first, sampling, *_), (second, *_) = llm.requests
     now, later = ({"role": "user", "content": f"step {step}"} for step in (0, 2))
     system = [{"role": "system", "content": "You are a."}]
-    said = {"role": "assistant", "content": episode.turns[0].response.text, "token_ids": (1, 9)}
+    answer = {"role": "assistant", "content": episode.turns[0].response.text, "token_ids": (1, 9)}
     assert first == {"chat": [*system, now], "latest": [*system, now], "bare": [now]}[view]
-    assert second == {"chat": [*system, now, said, later], "latest": [*system, later], "bare": [later]}[view]
+    assert second == {"chat": [*system, now, answer, later], "latest": [*system, later], "bare": [later]}[view]
     assert sampling == Sampling(5, 0.5)
 
 
 def test_what_a_model_answers_goes_into_the_record_whole() -> None:
-    llm = ScriptedLLM()
-    (episode,) = collect(Count, [Job(3, seats_of(a=LLMPolicy(llm), b=ones))])
+    llm = model_with_tokens()
+    (episode,) = collect(NumberGame, [Job(3, seats_of(a=LLMPolicy(llm), b=ones))])
     first, second = (turn.response for turn in episode.turns_of("a"))
     assert (first.prompt_ids, first.token_ids, first.logprobs, first.version) == ((1, 2), (1, 9), (-0.5, -0.1), 3)
     assert second.token_ids == (2, 9)
@@ -110,8 +112,8 @@ def test_what_a_model_answers_goes_into_the_record_whole() -> None:
 
 def test_every_answer_of_a_model_has_a_seed_of_its_own() -> None:
     llm = ScriptedLLM()
-    collect(Count, [Job(seed, LLMPolicy(llm)) for seed in (0, 1, 0)])
-    seeds = [seed for _, _, seed in llm.asked]
+    collect(NumberGame, [Job(seed, LLMPolicy(llm)) for seed in (0, 1, 0)])
+    seeds = llm.seeds
     assert len(seeds) == 12 and len(set(seeds)) == 8
     assert seeds[0] == derive_seed(derive_seed(0, "a"), 0)
 

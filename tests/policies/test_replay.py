@@ -88,7 +88,7 @@ def test_a_game_that_leaves_the_record_is_told(tmp_path: Path) -> None:
 
 def test_where_long_observations_differ_is_shown(tmp_path: Path) -> None:
     long = "x" * 500
-    script = {"a": Babble(), "b": ScriptedPolicy([f"{long} one {long}"] * 3)}
+    script: dict[str, Any] = {"a": Babble(), "b": ScriptedPolicy([f"{long} one {long}"] * 3)}
     _, folder = talking([Job(5, script)], tmp_path)
     script = {"a": ReplayPolicy(folder), "b": ScriptedPolicy([f"{long} two {long}"] * 3)}
     (episode,) = collect(Chat, [Job(5, script)])

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import random
 import re
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,9 @@ def information_set(text: str) -> kuhn_analysis.InformationSet:
     return card, tuple(move for move in past.split(", ") if move != "nothing")
 
 
-def from_table(table: kuhn_analysis.Strategy):
+def from_table(table: kuhn_analysis.Strategy) -> Any:
     def strategy(decision: Decision) -> dict[str, float]:
-        second = table[information_set(decision.history[-1].observation)]
+        second = table[information_set(str(decision.history[-1].observation))]
         return dict(zip(decision.actions, (1 - second, second), strict=True))
 
     return strategy
@@ -53,7 +54,7 @@ def test_an_env_that_was_made_by_hand_has_no_analysis() -> None:
 
 @pytest.mark.usefixtures("restored_registry")
 def test_an_analysis_from_outside_is_called_with_env_strategy_and_arguments() -> None:
-    def analyse(env, strategy, scale):
+    def analyse(env: marl_gem.MultiAgentEnv, strategy: Any, scale: float) -> Any:
         env.reset(seed=0)
         decision = Node(env).decision(env.acting[0])
         return {"first": scale * strategy(decision)[decision.actions[0]]}
@@ -183,7 +184,7 @@ def test_both_scenarios_say_the_same_of_the_same_strategy() -> None:
 
 def test_perfect_play_loses_nothing_to_itself() -> None:
     def perfect(decision: Decision) -> dict[str, float]:
-        cells = read_board(decision.history[-1].observation)
+        cells = read_board(str(decision.history[-1].observation))
         best = best_moves(cells, "XO"[decision.agent == "player_1"])
         return {f"[{cells[square]}]": 1 / len(best) for square in best}
 
@@ -193,19 +194,19 @@ def test_perfect_play_loses_nothing_to_itself() -> None:
 @pytest.mark.parametrize(
     ("scenario", "options"), [(OURS, {}), (TEXTARENA, {"error_allowance": 0}), (TEXTARENA, {"error_allowance": 1})]
 )
-def test_illegal_answers_lose_as_the_scenario_has_it(scenario: str, options: dict) -> None:
+def test_illegal_answers_lose_as_the_scenario_has_it(scenario: str, options: dict[str, Any]) -> None:
     found = registry.analyse(marl_gem.make(scenario, **options), lambda decision: {})
     assert found["lost_to_perfect/player_0"] == pytest.approx(1)
     assert found["lost_to_perfect/player_1"] == pytest.approx(1)
 
 
 def test_a_forgiven_illegal_answer_is_followed_by_another_try() -> None:
-    def shares(strategy, allowance: int) -> float:
+    def shares(strategy: Any, allowance: int) -> float:
         env = marl_gem.make(TEXTARENA, error_allowance=allowance)
         return registry.analyse(env, strategy)["lost_to_perfect/player_1"]
 
     def perfect(decision: Decision, weight: float = 1.0) -> dict[str, float]:
-        cells = read_board(decision.history[-1].observation)
+        cells = read_board(str(decision.history[-1].observation))
         return {f"[{cells[best_moves(cells, 'X')[0]]}]": weight}
 
     def half_illegal(decision: Decision) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -80,17 +81,17 @@ def test_always_check_and_fold() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(strategies)
-def test_a_best_response_is_the_best_of_all_pure_strategies(strategy: dict) -> None:
+def test_a_best_response_is_the_best_of_all_pure_strategies(strategy: dict[Any, Any]) -> None:
     assert best_response_value(0, strategy) == pytest.approx(max(value(pure, strategy) for pure in first_seat()))
     assert best_response_value(1, strategy) == pytest.approx(max(-value(strategy, pure) for pure in second_seat()))
 
 
-def first_seat() -> list[dict]:
+def first_seat() -> list[dict[Any, Any]]:
     """Every pure strategy of the first player; what it would do in the second seat does not matter."""
     return [pure for pure in PURE if not any(move for (_, history), move in pure.items() if len(history) % 2 == 1)]
 
 
-def second_seat() -> list[dict]:
+def second_seat() -> list[dict[Any, Any]]:
     return [pure for pure in PURE if not any(move for (_, history), move in pure.items() if len(history) % 2 == 0)]
 
 
@@ -99,7 +100,7 @@ def second_seat() -> list[dict]:
 
 @settings(deadline=None)
 @given(st.lists(strategies, min_size=1, max_size=4), strategies)
-def test_an_average_plays_like_one_picked_at_random(mixed: list[dict], opponent: dict) -> None:
+def test_an_average_plays_like_one_picked_at_random(mixed: list[dict[Any, Any]], opponent: dict[Any, Any]) -> None:
     one = average(mixed)
     assert value(one, opponent) == pytest.approx(sum(value(s, opponent) for s in mixed) / len(mixed))
     assert value(opponent, one) == pytest.approx(sum(value(opponent, s) for s in mixed) / len(mixed))
@@ -172,9 +173,10 @@ def test_deals_are_fair() -> None:
 @pytest.mark.parametrize(
     "strategy", [uniform(), equilibrium(0.25), tabulate(lambda at: 0.8)], ids=["uniform", "equilibrium", "bold"]
 )
-def test_play_earns_what_the_analysis_says(strategy: dict) -> None:
+def test_play_earns_what_the_analysis_says(strategy: dict[Any, Any]) -> None:
     """Mean of 10,000 hands, with a bound of five standard errors; the seeds are fixed."""
-    env, dice, total, squares, hands = marl_gem.make("game:KuhnPoker-v0"), random.Random(0), 0.0, 0.0, 10_000
+    env: Any = marl_gem.make("game:KuhnPoker-v0")
+    dice, total, squares, hands = random.Random(0), 0.0, 0.0, 10_000
     for seed in range(hands):
         env.reset(seed=seed)
         while not env.done:

@@ -178,7 +178,6 @@ def test_texts_that_look_like_playthroughs_do_no_harm(register: Any) -> None:
         ({"legal_actions": lambda self, agent: None}, None),
         ({"observe": lambda self, agent: Duel.observe(self, agent) + "!"}, None),  # beyond where it is cut
     ],
-    ids=str,
 )
 def test_whatever_changes_is_seen(register: Any, change: dict[str, Any], line: str | None) -> None:
     register("test:Duel-v0", Duel)
@@ -204,7 +203,7 @@ def test_a_change_in_a_step_told_in_brief_is_seen_there(register: Any) -> None:
 
 def test_where_the_actions_no_longer_fit_it_stops(register: Any) -> None:
     class Alone(Duel):
-        selector = SequentialSelector()
+        selector = SequentialSelector()  # type: ignore[assignment]
 
         def _process_actions(self, actions: dict[str, str]) -> None:
             pass

@@ -300,7 +300,7 @@ def test_reasons_given_as_rewards_are_put_right() -> None:
 
 
 def test_the_fifteen_puzzle_can_be_solved() -> None:
-    env = marl_gem.make("ta:FifteenPuzzle-v0")
+    env: Any = marl_gem.make("ta:FifteenPuzzle-v0")
     env.reset(seed=1)
     tiles = [*range(1, 15), None, 15]
     env.game.board = [tiles[i : i + 4] for i in range(0, 16, 4)]
@@ -310,7 +310,7 @@ def test_the_fifteen_puzzle_can_be_solved() -> None:
 
 
 def test_tak_can_be_won() -> None:
-    env = marl_gem.make("ta:Tak-v0")
+    env: Any = marl_gem.make("ta:Tak-v0")
     env.reset(seed=1)
     env.game._check_win = lambda player: True
     finish(env, "[place () {(0,0): [F0]}]")
@@ -480,7 +480,7 @@ def test_a_fork_goes_its_own_way() -> None:
 
 def test_games_leave_their_arguments_and_roles_alone() -> None:
     kwargs = json.dumps(ENV_REGISTRY["Countdown-v0-raw"].kwargs)
-    env = marl_gem.make("ta:Countdown-v0")
+    env: Any = marl_gem.make("ta:Countdown-v0")
     first = play(env, seed=1)
     play(marl_gem.make("ta:Othello-v0"), seed=1, steps=4)
     assert play(env, seed=1) == first

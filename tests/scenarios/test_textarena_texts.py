@@ -82,12 +82,12 @@ def test_the_view_of_the_board_is_short() -> None:
     observations, _ = env.reset(seed=1)
     assert observations["player_0"].startswith("[GAME] Board state:")
     finish(env, "[col 3]")
-    board = env.observe("player_1")
+    board = str(env.observe("player_1"))
     assert board.count("Board state") == 1
     assert "dropped" not in board
     assert "X" in board
     finish(env, "[col 99]")
-    assert env.observe("player_1").startswith(board)
+    assert str(env.observe("player_1")).startswith(board)
     assert "Column 99 is out of bounds" in env.observe("player_1")
     finish(env, "[col 3]", "[col 3]")
     assert "out of bounds" not in env.observe("player_1")
@@ -162,7 +162,7 @@ def test_a_text_that_the_game_cannot_digest_counts_as_empty(register: Callable[.
 # Games that break the rules
 
 
-class Toy(textarena.Env):
+class Toy(textarena.Env):  # type: ignore[misc, name-defined]
     """Two players roll dice; what it does wrong is told at the start."""
 
     def __init__(self, rewards: Any = None, breaks_at: str | None = None, breaks_always: bool = False) -> None:

@@ -56,7 +56,8 @@ def nothing(selector: AgentSelector, step: int) -> None:
 
 def by_hand(selector: AgentSelector, story: Story, tell: Tell = nothing) -> Acted:
     selector.reset(story.agents)
-    present, acted = list(story.agents), []
+    present = list(story.agents)
+    acted: Acted = []
     try:
         for number, (joining, leaving) in enumerate(story.steps):
             for agent in joining:

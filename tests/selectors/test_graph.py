@@ -189,10 +189,10 @@ MISTAKES = {
     "multi": (lambda: GraphSelector(nx.MultiDiGraph([("a", "b")]), start="a"), "not a MultiDiGraph"),
     "no agent": (lambda: GraphSelector({"a": [1]}, start="a"), "a node is an agent id.*not 1"),
     "no agents": (lambda: GraphSelector({"a": 1}, start="a"), "a node is an agent id.*not 1"),
-    "no agent, networkx": (lambda: GraphSelector(nx.path_graph(3, nx.DiGraph), start=0), "a node is an agent id.*not"),
+    "no agent, networkx": (lambda: GraphSelector(nx.path_graph(3, nx.DiGraph), start=0), "a node is an agent id.*not"),  # type: ignore[arg-type]
     "nobody starts": (lambda: GraphSelector({"a": "a"}, start=()), "needs a start"),
     "a stranger starts": (lambda: GraphSelector({"ann": "ann"}, start="anne"), "'anne' is no agent in.*'ann'?"),
-    "the end starts": (lambda: GraphSelector({"ann": END}, start=END), "END is no agent in"),
+    "the end starts": (lambda: GraphSelector({"ann": END}, start=END), "END is no agent in"),  # type: ignore[arg-type]
     "a stranger joins": (lambda: GraphSelector({"ann": END}, start="ann", joins="anne"), "'anne'.*did you mean 'ann'"),
     "after the end": (lambda: GraphSelector({"a": END, END: "a"}, start="a"), "END ends.*leads to 'a'"),
     "an attribute": (lambda: GraphSelector({"a": {"b": {"wehn": always}}}, start="a"), "'a' to 'b'.*'wehn'.*'when'"),
@@ -205,11 +205,11 @@ MISTAKES = {
     ),
     "a bad name": (lambda: GraphSelector(nx.DiGraph(name="desk"), start="a"), "'a' is no agent in the graph 'desk'"),
     "no phases": (lambda: PhaseSelector(), "one phase at least"),
-    "no phase": (lambda: PhaseSelector("night"), r"a phase is Phase\('its name', ...\), not 'night'"),
-    "no name": (lambda: PhaseSelector(Phase(7)), r"a phase is Phase\('its name', ...\), not .*7"),
+    "no phase": (lambda: PhaseSelector("night"), r"a phase is Phase\('its name', ...\), not 'night'"),  # type: ignore[arg-type]
+    "no name": (lambda: PhaseSelector(Phase(7)), r"a phase is Phase\('its name', ...\), not .*7"),  # type: ignore[arg-type]
     "no rounds": (lambda: PhaseSelector(Phase("day", rounds=0)), "'day'.*rounds from 1 up, not 0"),
-    "half a round": (lambda: PhaseSelector(Phase("day", rounds=1.5)), "'day'.*rounds from 1 up, not 1.5"),
-    "no group": (lambda: PhaseSelector(Phase("day", group=3)), "group of the phase 'day'.*not 3"),
+    "half a round": (lambda: PhaseSelector(Phase("day", rounds=1.5)), "'day'.*rounds from 1 up, not 1.5"),  # type: ignore[arg-type]
+    "no group": (lambda: PhaseSelector(Phase("day", group=3)), "group of the phase 'day'.*not 3"),  # type: ignore[arg-type]
     "twice": (lambda: PhaseSelector(Phase("day"), Phase("day")), "two phases are called 'day'"),
     "no such phase": (lambda: PhaseSelector(Phase("night")).begin("nigth"), "no phase 'nigth'; did you mean 'night'"),
 }

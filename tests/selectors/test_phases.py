@@ -56,7 +56,7 @@ def test_phases_are_gone_through(drive: Driver, data: st.DataObject, cycle: bool
 
     schedule = [(members, together) for members, together, rounds in drawn for _ in range(rounds)]
     rounds_to_come = itertools.cycle(schedule) if cycle else iter(schedule)
-    members, together = frozenset(), True
+    members, together = frozenset[str](), True
     waiting: list[str] = []
     expected: Acted = []
     for before, present in changes(story):

@@ -208,18 +208,18 @@ def test_a_folder_that_holds_no_model_is_told(tmp_path: Path) -> None:
 def test_a_training_run(tmp_path: Path, restored_registry: None) -> None:
     pytest.importorskip("torch")
     from marl_gem.trainers.config import parse
-    from marl_gem.trainers.run import Run
+    from marl_gem.trainers.run import TrainingRun
 
     config = {
         "scenario": KUHN,
         "options": {"max_steps": 9},
         "policy": {"width": 16, "layers": 1, "heads": 2, "context": 128},
-        "imitation": {"games": 20, "steps": 2, "batch": 8},
-        "self_play": {"updates": 1, "games": 4},
-        "record": {"final_games": 2, "probe_games": 2, "save_every": 1},
+        "imitation": {"episodes": 20, "steps": 2, "batch": 8},
+        "training": {"updates": 1, "episodes": 4, "save_every": 1},
+        "evaluation": {"final_episodes": 2, "probe_episodes": 2},
     }
     run = tmp_path / "run"
-    for _ in Run.start(run, parse(config, "test")).work():
+    for _ in TrainingRun.start(run, parse(config, "test")).work():
         pass
     registry.register_strategy(KUHN, "player_0", "named", lambda policy, mark: always("", policy.name + mark), mark="!")
     models = Models()

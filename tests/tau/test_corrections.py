@@ -45,7 +45,11 @@ def test_differences_in_price_are_in_cents(corrected: bool, amount: float) -> No
 )
 def test_nothing_at_all_is_not_changed_exchanged_or_returned(name: str) -> None:
     pending = name.startswith("modify")
-    arguments = {"order_id": "#W1" if pending else "#W2", "item_ids": [], "payment_method_id": "gift_card_1"}
+    arguments: dict[str, Any] = {
+        "order_id": "#W1" if pending else "#W2",
+        "item_ids": [],
+        "payment_method_id": "gift_card_1",
+    }
     if not name.startswith("return"):
         arguments["new_item_ids"] = []
     for corrected, status in ((False, "changed"), (True, "pending" if pending else "delivered")):

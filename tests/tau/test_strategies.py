@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import marl_gem
 import marl_gem.scenarios.tau
@@ -199,7 +198,7 @@ def test_a_grid_tells_strategies_apart_and_goes_on(tmp_path: Path) -> None:
         asked = ["eval", MINI, "--grid", "--seat", f"user={tiny}", "--seat", f"user={tiny},strategy=react"]
         for strategy in ("act", "few-shot"):
             asked += ["--seat", f"assistant={tiny},strategy={strategy}"]
-        asked += ["--cache", tmp_path / "answers.sqlite", "--out"]
+        asked += ["--cache", str(tmp_path / "answers.sqlite"), "--out"]
         begun = run(*asked, tmp_path / "grid", "-n", 2)
         assert begun.exit_code == 0, begun.output
         calls = len(server.calls)

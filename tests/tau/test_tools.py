@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Literal
 
 import pytest
@@ -180,7 +181,7 @@ def in_a_stack_with_room_for(frames: int, function: Callable[[], Any]) -> Any:
         return descend(left - 1) if left else function()
 
     depth = 0
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         depth, frame = depth + 1, frame.f_back
     return descend(sys.getrecursionlimit() - depth - frames)

@@ -105,7 +105,7 @@ def test_a_loop_sees_what_a_model_would(make: Callable[[], MultiAgentEnv], view:
     texts = {agent: [turn.response.text for turn in episode.turns_of(agent)] for agent in episode.returns}
     env = ShowHistory(make(), view)
     observations, _ = env.reset(seed=5)
-    shown = []
+    shown: list[Any] = []
     while not env.done:
         shown += observations.values()
         observations, *_, infos = env.step({agent: texts[agent].pop(0) for agent in env.acting})

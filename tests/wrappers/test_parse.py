@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -165,9 +166,9 @@ def test_an_unknown_name_of_a_parser(name: str) -> None:
     ids=lambda text: text[:9].encode("unicode_escape").decode(),
 )
 def test_no_text_takes_long(parser: Parser, text: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     parser.find(text)
-    assert time.perf_counter() - begun < 3
+    assert time.process_time() - begun < 3
 
 
 LEGAL = ["[bet]", "{", " wait ", "", "two words"]
@@ -204,7 +205,9 @@ def test_random_play_writes_as_the_parser_reads(make: Callable[[], MultiAgentEnv
     if make().legal_actions.__func__ is MultiAgentEnv.legal_actions or make is Inn:  # type: ignore[attr-defined]
         pytest.skip("the scenario lists no legal actions")
     for wrap in (lambda env: env, lambda env: ParseAction(env, boxed(), "empty")):
-        episodes = collect(lambda wrap=wrap: wrap(make()), [Job(seed, RandomPolicy()) for seed in range(5)])
+        episodes = collect(
+            functools.partial(lambda wrap: wrap(make()), wrap), [Job(seed, RandomPolicy()) for seed in range(5)]
+        )
         assert not any(episode.error for episode in episodes)
         assert not any("illegal" in turn.info for episode in episodes for turn in episode.turns)
     assert all(r"\boxed{" in turn.response.text for episode in episodes for turn in episode.turns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -131,7 +131,7 @@ def test_a_registered_scenario_may_be_wrapped() -> None:
     env = marl_gem.make("wrapped:Inn-v0", max_steps=2)
     env.reset()
     _, _, _, truncations, _ = say(env, "1", "2")
-    assert env.scenario == env.unwrapped.scenario == "wrapped:Inn-v0"
+    assert env.scenario == cast(Any, env).unwrapped.scenario == "wrapped:Inn-v0"
     assert truncations == dict.fromkeys(Inn.possible_agents, True) and env.returns == {"ann": 2.0, "bob": 4.0, "cat": 0}
 
 

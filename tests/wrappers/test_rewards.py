@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -135,11 +136,11 @@ def test_rewards_of_some_agents_alone() -> None:
         (lambda: StepPenalty(Inn(), -0.1), "give 0.1 instead of -0.1"),
         (lambda: StepPenalty(Inn(), math.nan), "penalty is a finite number"),
         (lambda: RewardScale(Inn(), math.inf), "factor is a finite number"),
-        (lambda: RewardScale(Inn(), "2"), "factor is a finite number, not '2'"),
+        (lambda: RewardScale(Inn(), cast(Any, "2")), "factor is a finite number, not '2'"),
         (lambda: RewardScale(Inn(), True), "factor is a finite number"),
         (lambda: RewardClip(Inn(), 1.0, -1.0), "0 must lie between"),
         (lambda: RewardClip(Inn(), 0.5, 1.0), "0 must lie between"),
-        (lambda: RewardClip(Inn(), None, 1.0), "low is a finite number"),
+        (lambda: RewardClip(Inn(), cast(Any, None), 1.0), "low is a finite number"),
     ],
 )
 def test_numbers_that_are_refused(make: Callable[[], object], complaint: str) -> None:

@@ -1,0 +1,126 @@
+"""Configurations: what they may say, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from marl_gem.errors import ConfigError, RegistryError
+from marl_gem.runs.configuration import differences
+from marl_gem.trainers.config import parse, read, recipes
+from marl_gem.trainers.run import TrainingRun
+from marl_gem.trainers.schedule import SHARED_POLICY, TrainingPhase, learner_seats, training_phases
+from tests.trainers.support import DESK, KUHN, SMALL_DESK, desk, kuhn
+
+
+class TestConfiguration:
+    def test_every_recipe_that_ships_can_be_parsed(self) -> None:
+        assert {"kuhn", "tictactoe"} <= set(recipes())
+        for name in recipes():
+            assert parse(read(name), name).title
+
+    @pytest.mark.parametrize(
+        ("assignment", "complaint"),
+        [
+            ("training.updats=5", "unknown field `updats`"),
+            ("training.updates=-1", r"training.updates"),
+            ("training.updates=many", r"training.updates"),
+            ("algorithm.options.group_by=seat", "algorithm.options of .rebn.: Invalid enum value .seat."),
+            ("policy.view=windw", "chat, latest, bare"),
+            ("policy.temperature=0", "policy.temperature"),
+            ("seed.x=1", "unknown field|not a section|Expected `int`"),
+            ("self_play", "sets nothing"),
+        ],
+    )
+    def test_nonsense_is_told_by_name(self, assignment: str, complaint: str) -> None:
+        with pytest.raises(ConfigError, match=complaint):
+            kuhn(assignment)
+
+    def test_differences_are_listed(self) -> None:
+        before, after = (msgspec.to_builtins(config) for config in (kuhn(), kuhn("training.episodes=32", "seed=4")))
+        assert differences(before, after) == [
+            "seed was 0 and would be 4",
+            "training.episodes was 16 and would be 32",
+        ]
+
+    def test_a_missing_or_broken_file_is_told(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="no file"):
+            read(str(tmp_path / "none.toml"))
+        (tmp_path / "broken.toml").write_text("scenario = ")
+        with pytest.raises(ConfigError, match="not TOML"):
+            read(str(tmp_path / "broken.toml"))
+
+
+class TestSeats:
+    def test_one_policy_holds_all_seats_if_nothing_is_said(self) -> None:
+        (phase,) = training_phases(parse({"scenario": KUHN}, "test"), [("player_0", "player_1")])
+        assert phase.seatings == ({"player_0": SHARED_POLICY, "player_1": SHARED_POLICY},)
+        assert (phase.start, phase.end) == (0, 100)
+        assert learner_seats([phase]) == {SHARED_POLICY: ({"player_0", "player_1"},)}
+
+    def test_phases_change_hands_and_keep_what_they_do_not_name(self) -> None:
+        first, second = training_phases(desk(), [("user", "assistant")])
+        assert first == TrainingPhase(0, 2, ({"user": "scripted:expert", "assistant": "assistant"},))
+        assert second == TrainingPhase(2, 5, ({"user": "user", "assistant": "assistant"},))
+        assert first.learning(0) == {"assistant": "assistant"}
+        assert learner_seats([first, second]) == {"assistant": ({"assistant"},), "user": ({"user"},)}
+
+    @pytest.mark.parametrize(
+        ("assignment", "complaint"),
+        [
+            ("seats.user=replay:runs/x", "'replay:runs/x' cannot hold a seat in training"),
+            ("imitation.seats.user=user", "imitation.seats.user is a policy such as scripted:NAME, not 'user'"),
+            ("phases=[{start = 5, seats = {}}]", "before the last of the 5 updates"),
+            ("phases=[{start = 3, seats = {}}, {start = 3, seats = {}}]", "one after the other"),
+            ("phases=[{start = 0, seats = {}}]", "phases"),
+            ("seats={}", "name in `seats` who holds them first"),
+            ("phases=[{start = 9, seats = {}}]", r"not at 9; set phases along with training.updates"),
+            ("policy.tokens=letters", "policy.tokens"),
+            ("policy.heads=3", "policy.width is a multiple of policy.heads, not 16 for 3"),
+            ("seats.user=human", "'human' cannot hold a seat in training"),
+        ],
+    )
+    def test_nonsense_is_told(self, assignment: str, complaint: str) -> None:
+        with pytest.raises(ConfigError, match=complaint):
+            desk(assignment)
+
+    @pytest.mark.parametrize(
+        ("assignment", "error", "complaint"),
+        [
+            ("seats.manager=boss", ConfigError, "no agent 'manager'; its agents are user, assistant"),
+            ('seats={assistant = "assistant"}', ConfigError, "nobody holds the seat of 'user'"),
+            ('seats={user = "random", assistant = "scripted:expert"}', ConfigError, "nobody learns from update 0"),
+            ("seats.user=scripted:expret", RegistryError, "Did you mean 'expert'"),
+            ("imitation.seats.user=scripted:nobody", RegistryError, "no scripted policy 'nobody'"),
+            ("seats.user=expert", ConfigError, "write scripted:expert to seat that one"),
+            ("seats.user=random", ConfigError, "does not list what is legal for 'user'"),
+            ("phases=[{start = 2, seats = {user = 'random'}}]", ConfigError, "what is legal for 'user'"),
+            ("imitation.seats={user = 'scripted:novice'}", ConfigError, "does not list what is legal for 'assistant'"),
+            ("policy.start_from=/nowhere", ConfigError, "'/nowhere' holds no transformers model"),
+            ('test_options={split = "exam"}', Exception, "split is one of"),
+        ],
+    )
+    def test_what_only_the_scenario_knows_is_told_before_anything_is_written(
+        self, tmp_path: Path, assignment: str, error: type[Exception], complaint: str
+    ) -> None:
+        with pytest.raises(error, match=complaint):
+            TrainingRun.start(tmp_path / "run", desk("phases=[]", assignment))
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize(
+        "values", [{"scenario": DESK}, {**SMALL_DESK, "imitation": {"seats": {"assistant": "random"}}}]
+    )
+    def test_where_there_is_no_random_play_a_recipe_is_named(self, tmp_path: Path, values: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError, match=r"imitation.seats.user=.*scripted:expert.*, or take the recipe desk"):
+            TrainingRun.start(tmp_path / "run", parse(values, "test"))
+        assert not (tmp_path / "run").exists()
+
+    def test_the_recipe_that_ships_trains_both(self) -> None:
+        config = parse(read("desk"), "desk")
+        last = training_phases(config, [("user", "assistant")])[-1]
+        assert set(last.learning(0)) == {"user", "assistant"}
+        (scenario,) = config.scenarios
+        assert scenario.spec.options["split"] != scenario.test_spec.options["split"]

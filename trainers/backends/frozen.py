@@ -1,0 +1,47 @@
+"""Weights that do not learn: a reference, earlier versions. They wait on the CPU, and share one model on the device."""
+
+from __future__ import annotations
+
+import copy
+
+from transformers import PreTrainedModel
+
+from marl_gem.trainers.backends.base import Weights
+
+
+def copy_weights(model: PreTrainedModel) -> Weights:
+    """A copy of a model's weights, on the CPU; what the model shares between names (tied weights) is copied once."""
+    weights: Weights = {}
+    seen = set()
+    for name, value in model.state_dict().items():
+        if value.data_ptr() not in seen:
+            seen.add(value.data_ptr())
+            weights[name] = value.detach().to("cpu", copy=True)
+    return weights
+
+
+def load_weights(model: PreTrainedModel, weights: Weights) -> None:
+    """Put weights that `copy_weights` gave into a model of the same architecture."""
+    model.load_state_dict(weights, strict=False)  # what is left out are the further names of tied weights
+
+
+class FrozenModel:
+    """One more model of the same architecture, on the same device, that any frozen weights can be loaded into.
+
+    It is made when it is needed first. One policy needs at most one at a time: an opponent while episodes are played,
+    the reference while gradients are computed.
+    """
+
+    def __init__(self, like: PreTrainedModel) -> None:
+        self._like = like
+        self._model: PreTrainedModel | None = None
+        self._loaded: Weights | None = None
+
+    def load(self, weights: Weights) -> PreTrainedModel:
+        """The model with these weights, for as long as no others are loaded."""
+        if self._model is None:
+            self._model = copy.deepcopy(self._like).requires_grad_(False).eval()
+        if self._loaded is not weights:
+            load_weights(self._model, weights)
+            self._loaded = weights
+        return self._model

@@ -1,0 +1,111 @@
+"""From tokens to log-probabilities, entropies and divergences, without holding the logits of all positions at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+LOGITS_AT_ONCE = 1 << 25
+"""How many logits are computed at once by default: 128 MiB of float32."""
+
+
+class TokenStatistics(NamedTuple):
+    """What the model says of each token, in nats; tensors of the shape (rows, tokens)."""
+
+    logprobs: torch.Tensor
+    entropies: torch.Tensor
+    kl: torch.Tensor
+
+
+class Readout:
+    """Reads tokens with a model and its head.
+
+    The logits take most of an update's memory where the vocabulary is large. Where there are more of them than
+    `logits_at_once`, they are computed for some positions at a time, and once more for the gradient.
+
+    Args:
+        model: whose head it is; a reference has the same architecture.
+        temperature: divides the logits, above 0.
+        logits_at_once: the greatest number of logits that are held at once.
+    """
+
+    def __init__(self, model: PreTrainedModel, temperature: float, logits_at_once: int = LOGITS_AT_ONCE) -> None:
+        self._temperature = temperature
+        self._logits_at_once = logits_at_once
+        self._vocabulary = int(model.config.get_text_config().vocab_size)
+        self._head_is_plain = _head_is_plain(model)
+
+    def __call__(
+        self,
+        model: PreTrainedModel,
+        reference: PreTrainedModel | None,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        keep: int,
+    ) -> TokenStatistics:
+        """Statistics of the last `keep` tokens of each row.
+
+        Args:
+            model: gives log-probabilities and divergences with a graph, entropies without.
+            reference: what the divergence is from; without one it is 0.
+            ids, mask: token ids and attention mask, shape (rows, width), short rows filled on the left.
+            keep: how many tokens, less than the width.
+        """
+        states = self._states(model, ids, mask, keep)
+        with torch.no_grad():
+            others = None if reference is None else self._states(reference, ids, mask, keep)
+        chosen = ids[:, -keep:]
+
+        def read(start: int, end: int, some: torch.Tensor) -> TokenStatistics:
+            """Of some positions. `some` holds one state more: with it, sums over positions round as in one piece."""
+            logprobs = self._logprobs(model, some)[:, :-1]
+            picked = logprobs.gather(2, chosen[:, start:end].unsqueeze(2)).squeeze(2)
+            with torch.no_grad():
+                entropies = -(logprobs.exp() * logprobs).sum(-1)
+            if reference is None or others is None:
+                return TokenStatistics(picked, entropies, torch.zeros_like(entropies))
+            with torch.no_grad():
+                expected = self._logprobs(reference, others[:, start : end + 1])[:, :-1]
+            return TokenStatistics(picked, entropies, (logprobs.exp() * (logprobs - expected)).sum(-1))
+
+        chunk = max(1, self._logits_at_once // (ids.shape[0] * self._vocabulary))
+        if chunk >= keep:
+            return read(0, keep, states)
+        bounds = [(start, min(start + chunk, keep)) for start in range(0, keep, chunk)]
+        parts = [checkpoint(read, start, end, states[:, start : end + 1], use_reentrant=False) for start, end in bounds]
+        return TokenStatistics(*(torch.cat(pieces, 1) for pieces in zip(*parts, strict=True)))
+
+    def _states(self, model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> torch.Tensor:
+        """The last `keep` + 1 hidden states, or logits where the head is not plain."""
+        inputs = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
+            "use_cache": False,
+        }
+        if not self._head_is_plain:
+            logits: torch.Tensor = model(**inputs, logits_to_keep=keep + 1).logits
+            return logits
+        states: torch.Tensor = model.base_model(**inputs).last_hidden_state
+        return states[:, -keep - 1 :]
+
+    def _logprobs(self, model: PreTrainedModel, states: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities over the vocabulary, in float32 at least, shape (rows, positions, vocabulary)."""
+        logits = model.get_output_embeddings()(states) if self._head_is_plain else states
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return torch.log_softmax(logits / self._temperature, dim=-1)
+
+
+def _head_is_plain(model: PreTrainedModel) -> bool:
+    """Whether the logits are the output embedding of the last hidden states, and nothing is done to them besides."""
+    head = model.get_output_embeddings()
+    if head is None:
+        return False
+    ids = torch.tensor([[1, 2, 3]], device=model.device)  # not 0 alone, whose embedding is 0 where it fills rows
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}
+    with torch.no_grad():
+        states = model.base_model(**inputs).last_hidden_state
+        return torch.equal(head(states), model(**inputs).logits)

@@ -1,0 +1,112 @@
+"""What is checked before a run begins, so that what cannot work is an error before anything is written."""
+
+from __future__ import annotations
+
+from marl_gem import registry
+from marl_gem.errors import ConfigError, UnknownScenario
+from marl_gem.specs import ScenarioSpec, load_policy
+from marl_gem.trainers.config import TrainConfig, TrainingScenario, read, recipes
+from marl_gem.trainers.learner import check_pretrained, device
+from marl_gem.trainers.schedule import learner_seats, training_phases
+
+STEPS = 100
+"""How far into an episode the check looks."""
+
+
+def check(config: TrainConfig) -> None:
+    """Make once what the run will need.
+
+    Raises:
+        RegistryError, MissingPackage: a scenario or a seat's policy cannot be made.
+        ConfigError: a seat makes no sense, an agent joins that nobody plays, there is no random play where it is
+            needed, the model to start from cannot be read, or the device is not there.
+    """
+    device(config.device)
+    phases = training_phases(config, [scenario.spec.inspect().agents for scenario in config.scenarios])
+    learners = learner_seats(phases)
+    for index, scenario in enumerate(config.scenarios):
+        fixed = {*(who for phase in phases for who in phase.seatings[index].values()), *config.imitation.seats.values()}
+        for spec in (scenario.spec, scenario.test_spec):
+            spec.inspect()
+            for who in fixed - learners.keys():
+                load_policy(who, spec, agents=spec.inspect().agents)
+        _check_names(scenario.id, learners.keys() & _scripted(scenario.spec))
+        for opponent in config.evaluation.opponents if not config.seats else ():
+            load_policy(opponent, scenario.test_spec, agents=scenario.test_spec.inspect().agents)
+        _check_random_play(config, scenario)
+    if config.policy.start_from:
+        check_pretrained(config.policy.start_from)
+
+
+def lists_legal_actions(spec: ScenarioSpec) -> bool:
+    """Whether the first agents to act are given lists of legal actions, so that there is random play."""
+    env = spec.make()
+    try:
+        env.reset(seed=0)
+        return all(env.legal_actions(agent) is not None for agent in env.acting)
+    finally:
+        env.close()
+
+
+def imitates(config: TrainConfig) -> bool:
+    """Whether demonstrations are needed: for a warm start, or for the tokenizer of a tiny model."""
+    return bool(config.imitation.steps) or not config.policy.start_from
+
+
+def _scripted(spec: ScenarioSpec) -> set[str]:
+    """The names of the policies that a scenario offers."""
+    try:
+        return set(registry.policies(spec.id))
+    except UnknownScenario:  # it is named by its class and not registered
+        return set()
+
+
+def _check_names(scenario: str, taken: set[str]) -> None:
+    if name := min(taken, default=""):
+        raise ConfigError(
+            f"a policy that learns is called {name!r}, as one that {scenario} offers; write scripted:{name} to seat "
+            "that one, or choose another name"
+        )
+
+
+def _check_random_play(config: TrainConfig, scenario: TrainingScenario) -> None:
+    """Begin an episode, whatever the actions, and look at everyone who acts in it."""
+    env = scenario.spec.make()
+    seats = tuple(env.possible_agents)
+    try:
+        env.reset(seed=0)
+        for _ in range(STEPS):
+            actions = {}
+            for agent in env.acting:
+                if agent not in seats:
+                    raise ConfigError(
+                        f"{scenario.id}: {agent!r} joins in the middle of an episode, but only the seats of those with "
+                        f"whom it begins can be trained ({', '.join(seats)})"
+                    )
+                legal = env.legal_actions(agent)
+                if legal is None and _plays_at_random(config, scenario, agent):
+                    raise ConfigError(_no_random_play(scenario.id, agent))
+                actions[agent] = legal[0] if legal else ""
+            if env.done:
+                return
+            env.step(actions)
+    finally:
+        env.close()
+
+
+def _plays_at_random(config: TrainConfig, scenario: TrainingScenario, agent: str) -> bool:
+    """Whether random play holds this seat at any time, to be imitated or to play with."""
+    seatings = (config.seats, scenario.seats, *(phase.seats for phase in config.phases))
+    imitated = imitates(config) and config.imitation.seats.get(agent, "random") == "random"
+    return imitated or any(seats.get(agent) == "random" for seats in seatings)
+
+
+def _no_random_play(scenario: str, agent: str) -> str:
+    offered = [f"scripted:{name}" for name in sorted(registry.policies(scenario))] if ":" in scenario else []
+    fitting = [f", or take the recipe {name}" for name in recipes() if read(name)["scenario"] == scenario]
+    return (
+        f"{scenario} does not list what is legal for {agent!r}, so there is no random play to imitate or to play with. "
+        "Start from a model that can answer already (--policy FOLDER), or name who holds the seats "
+        f"(seats.{agent}=...) and whom to imitate (imitation.seats.{agent}=...; it offers "
+        f"{', '.join(offered) or 'none'}){''.join(fitting)}"
+    )

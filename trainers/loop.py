@@ -1,0 +1,236 @@
+"""The loop: policies learn from the episodes that they play with one another.
+
+    loop = TrainingLoop(config, learners)
+    while loop.updates < config.training.updates:
+        metrics, episodes = loop.update()
+
+One policy holds all seats (self-play), or several policies hold some each (co-evolution). An update plays episodes,
+turns them into transitions, has the algorithm give them advantages, and lets every policy take its steps on its own.
+In a share of the episodes one seat learns and earlier versions hold the other learning seats, so that policies do not
+circle around their newest versions. The loop knows the protocols of algorithm, backend and sampler, and nothing of
+models.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from marl_gem.llm.models import Models
+from marl_gem.policies import Policy
+from marl_gem.rollout import Job, collect
+from marl_gem.seeding import derive_seed
+from marl_gem.specs import ScenarioSpec, load_policy
+from marl_gem.trainers.algorithms import make_algorithm
+from marl_gem.trainers.batch import Batch, Trajectory, completed, trajectories
+from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.learner import Learner
+from marl_gem.trainers.rows import merge
+from marl_gem.trainers.schedule import SHARED_POLICY, TrainingPhase, cosine, linear, shares, training_phases
+from marl_gem.types import Episode
+
+
+@dataclass(frozen=True)
+class PlannedEpisode:
+    """An episode that is to be played: its job, which scenario it is of, who learns from it, and its group."""
+
+    job: Job
+    scenario: int
+    learning: tuple[str, ...]
+    group: str
+
+
+class TrainingLoop:
+    """The policies that learn, and how many updates there have been: all the state there is in a run.
+
+    Args:
+        config: what to do.
+        learners: the policies, by name.
+        updates: how many updates there have been.
+    """
+
+    def __init__(self, config: TrainConfig, learners: Mapping[str, Learner], *, updates: int = 0) -> None:
+        self.config = config
+        self.learners = dict(learners)
+        self.updates = updates
+        self.algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
+        self.specs = [scenario.spec for scenario in config.scenarios]
+        self.phases = training_phases(config, [spec.inspect().agents for spec in self.specs])
+        several = any(len(p.learning(index)) > 1 for p in self.phases for index in range(len(self.specs)))
+        self._uses_pool = several and config.training.opponent_pool_fraction > 0
+        self._models = Models()  # shared by all seats, so that those who name the same model share it
+        self._fixed: dict[tuple[str, str], Policy] = {}
+
+    @property
+    def phase(self) -> TrainingPhase:
+        """The phase of the next update, or the last one."""
+        return [phase for phase in self.phases if phase.start <= self.updates][-1]
+
+    def policies(self, phase: TrainingPhase, scenario: int, spec: ScenarioSpec | None = None) -> dict[str, Policy]:
+        """Who holds each seat of a scenario in a phase; those that do not learn are made for `spec`."""
+        spec = spec or self.specs[scenario]
+        return {
+            seat: self.learners[who].sampler.policy if who in self.learners else self.fixed(who, spec, seat)
+            for seat, who in phase.seatings[scenario].items()
+        }
+
+    def fixed(self, who: str, spec: ScenarioSpec, seat: str) -> Policy:
+        """A policy that does not learn, made once for each scenario and seat."""
+        key = (f"{who} {seat}", repr(spec.to_data()))
+        if key not in self._fixed:
+            self._fixed[key] = load_policy(who, spec, agents=(seat,), models=self._models)
+        return self._fixed[key]
+
+    def update(self) -> tuple[dict[str, Any], list[Episode]]:
+        """Play, learn, and return this update's metrics (see `metrics.METRIC_FORMULAS`) and episodes.
+
+        An episode that failed is left out of the batch, and counted in `failed`.
+
+        Raises:
+            MarlGemError: every episode failed.
+        """
+        phase, begun = self.phase, time.perf_counter()
+        for name in phase.learners:
+            self._prepare(self.learners[name], begins=self.updates == phase.start)
+        plan = self._plan(phase)
+        episodes = self._play(plan)
+        planned = {entry.job.id: entry for entry in plan}
+        finished = completed(episodes)
+        played = time.perf_counter()
+        learned = self._learn(phase, finished, planned)
+        self.updates += 1
+        metrics = {
+            "update": self.updates,
+            "episodes_played": len(finished),
+            "failed": len(episodes) - len(finished),
+            **_mean_returns(finished, planned, several=len(self.specs) > 1),
+            "illegal": fmean("illegal" in turn.info for episode in finished for turn in episode.turns),
+            **learned,
+            "seconds_playing": played - begun,
+            "seconds_learning": time.perf_counter() - played,
+        }
+        return metrics, episodes
+
+    def _prepare(self, learner: Learner, *, begins: bool) -> None:
+        """Set the reference if a phase begins, and keep a snapshot if it is time."""
+        training = self.config.training
+        if begins and (training.kl or training.kl_final):
+            learner.backend.set_reference()
+        if self._uses_pool:
+            learner.pool.snapshot(learner.backend.version, learner.backend.weights)
+
+    def _plan(self, phase: TrainingPhase) -> list[PlannedEpisode]:
+        """This update's episodes, and who learns from each."""
+        weights = [scenario.weight for scenario in self.config.scenarios]
+        size = self.algorithm.needs.group_size
+        counts = shares(self.config.training.episodes, weights, size)
+        opponents = self._opponents(phase)
+        plan: list[PlannedEpisode] = []
+        for scenario, count in enumerate(counts):
+            newest, learning = self.policies(phase, scenario), phase.learning(scenario)
+            seats = list(learning)
+            against_pool = round(self.config.training.opponent_pool_fraction * count) if len(seats) > 1 else 0
+            for episode in range(count):
+                index, start = len(plan), episode - episode % size  # of the group
+                alone = start < against_pool
+                own = (seats[start // size % len(seats)],) if alone else tuple(seats)
+                seating = {
+                    seat: opponents[learning[seat]] if seat in learning and seat not in own else policy
+                    for seat, policy in newest.items()
+                }
+                group = f"{self.updates}-{index - episode % size}"
+                seed = derive_seed(self.config.seed, "game", self.updates, index - episode % size)
+                job = Job(seed, seating, f"{self.updates}-{index}", repeat=episode % size)
+                plan.append(PlannedEpisode(job, scenario, own, group))
+        return plan
+
+    def _opponents(self, phase: TrainingPhase) -> dict[str, Policy]:
+        """An earlier version of each policy that learns; none where no episode needs one."""
+        if not self._uses_pool:
+            return {}
+        seed = self.config.seed
+        draws = {
+            name: random.Random(derive_seed(seed, "older", self.updates, *seed_part(name))) for name in phase.learners
+        }
+        return {
+            name: self.learners[name].sampler.opponent(self.learners[name].pool.draw(rng))
+            for name, rng in draws.items()
+        }
+
+    def _play(self, plan: Sequence[PlannedEpisode]) -> list[Episode]:
+        """All episodes of the plan, in its order; those of one scenario are played at the same time."""
+        episodes: list[Episode] = []
+        for index, spec in enumerate(self.specs):
+            if jobs := [entry.job for entry in plan if entry.scenario == index]:
+                episodes += collect(spec.make, jobs, concurrency=len(jobs))
+        return episodes
+
+    def _learn(
+        self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]
+    ) -> dict[str, Any]:
+        """Let each policy take its steps on the turns of its seats."""
+        training = self.config.training
+        found: list[Trajectory] = []
+        holders: list[str] = []  # the policy of each trajectory
+        for episode in episodes:
+            entry = planned[episode.id]
+            for trajectory in trajectories(episode, entry.learning, training.gamma, entry.group):
+                found.append(trajectory)
+                holders.append(phase.seatings[entry.scenario][trajectory[0].agent])
+        batch = Batch(found)
+        advantages = self.algorithm.advantages(batch)
+        batch = batch.with_advantages(advantages.values)
+        metrics = dict(advantages.metrics)
+        done = self.updates - phase.start
+        for name in phase.learners:
+            own = [trajectory for trajectory, holder in zip(batch.trajectories, holders, strict=True) if holder == name]
+            learned = self._step(
+                self.learners[name],
+                own,
+                learning_rate=cosine(training.learning_rate, done, phase.length),
+                kl_weight=linear(training.kl, training.kl_final, done, phase.length),
+            )
+            suffix = f"/{name}" if len(self.learners) > 1 else ""
+            metrics |= {key + suffix: value for key, value in learned.items()}
+        return metrics
+
+    def _step(
+        self, learner: Learner, batch: Sequence[Trajectory], *, learning_rate: float, kl_weight: float
+    ) -> dict[str, float]:
+        """Take as many steps on a batch as the algorithm asks for; without any turn, none."""
+        turns, needs = sum(map(len, batch)), self.algorithm.needs
+        rows = merge(batch, fold=needs.linear_loss)
+        if not rows:
+            return {"turns": 0, "rows": 0}
+        metrics: dict[str, float] = {}
+        for _ in range(needs.epochs):
+            metrics = learner.backend.forward_backward(
+                rows, self.algorithm.loss, denominator=turns, kl_weight=kl_weight
+            )
+            metrics["gradient_norm"] = learner.backend.step(
+                learning_rate=learning_rate, max_grad_norm=self.config.training.max_grad_norm
+            )
+        learner.backend.version += 1
+        learner.sampler.sync(learner.backend)
+        return {"turns": turns, "rows": len(rows), **metrics}
+
+
+def _mean_returns(
+    episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode], *, several: bool
+) -> dict[str, float]:
+    """The mean undiscounted return of each seat, over the episodes in which it learned."""
+    returns: dict[str, list[float]] = {}
+    for episode in episodes:
+        for agent in planned[episode.id].learning:
+            key = f"return/{episode.scenario}/{agent}" if several else f"return/{agent}"
+            returns.setdefault(key, []).append(episode.returns[agent])
+    return {key: fmean(values) for key, values in sorted(returns.items())}
+
+
+def seed_part(name: str) -> tuple[str, ...]:
+    """What tells the seeds of one policy from another's; nothing for the one that holds all seats."""
+    return () if name == SHARED_POLICY else (name,)

@@ -1,0 +1,105 @@
+"""What a run measures, and where it is written: metrics.jsonl and episodes.jsonl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from marl_gem.runs.folder import EPISODES, METRICS
+from marl_gem.runs.journal import Journal, read_rows
+from marl_gem.types import Episode, to_json
+
+Stage: TypeAlias = Literal["imitation", "before", "training", "after"]
+"""The part of a run that a row of metrics belongs to."""
+
+OLD_STAGES = {"warm-up": "imitation", "self-play": "training"}
+OLD_NAMES = {"games": "episodes_played", "flat": "zero_variance", "divergence": "kl", "drift": "logprob_diff"}
+"""Names in the rows of older runs, and what they are called now."""
+
+Row: TypeAlias = dict[str, Any]
+
+METRIC_FORMULAS = {
+    "update": "the number of updates when the row was written; 0 before the first",
+    "stage": '"imitation", "before" (measured before the updates), "training" or "after"',
+    "step": "in imitation: the number of optimizer steps of all policies",
+    "policy": "in imitation of several policies: the one that took the step",
+    "loss": "the algorithm's loss over the whole update, divided by its number of transitions; in imitation the "
+    "cross-entropy a turn, in nats",
+    "entropy": "mean over sampled tokens of -sum_v p(v) ln p(v) at the temperature of sampling, nats",
+    "kl": "mean over sampled tokens of sum_v p(v) ln(p(v) / p_ref(v)), nats; 0 where the weight of the pull is 0",
+    "logprob_diff": "mean over sampled tokens of ln p(token) now minus ln p(token) when it was sampled; 0 on-policy up "
+    "to rounding",
+    "gradient_norm": "the Euclidean norm of the gradient of all parameters before it is scaled down to max_grad_norm",
+    "turns": "how many transitions the policy learned from",
+    "rows": "how many rows of tokens they were merged into",
+    "return": "mean undiscounted return of the seat over the episodes in which it learned",
+    "episodes_played": "how many episodes of the update were played to their end",
+    "failed": "how many episodes of the update failed; they are left out",
+    "illegal": "the share of turns with an illegal action",
+    "score": "the run's score, measured: see the report",
+    "measurement": "the whole measurement: who held which seat, and how that went",
+    "matchups": "measured at the end of a phase: its seatings",
+    "seconds": "wall time since the run began to train, in seconds, without measuring",
+    "seconds_playing": "wall time of the update's episodes, in seconds",
+    "seconds_learning": "wall time of the update's gradients and steps, in seconds",
+    "episodes": "how many episodes stand in episodes.jsonl before the next row's",
+}
+"""What the names in a row mean, up to a slash: `entropy/user` is the entropy of the policy `user`. An algorithm adds
+its own, see `METRICS` in its file."""
+
+
+class MetricsLog:
+    """The two files of a run, opened to go on after a given update.
+
+    Every row of metrics says how many episodes were written before it. What a resumed run will write again (later
+    updates, the last measurement) is removed from both files when the log is opened.
+
+    Args:
+        folder: the run's.
+        updates: the last update that counts; -1 starts an empty log.
+
+    Raises:
+        JournalError: a file cannot be read or written.
+    """
+
+    def __init__(self, folder: Path, updates: int = -1) -> None:
+        self.rows = [row for row in read_metrics(folder) if row["update"] <= updates and row["stage"] != "after"]
+        self._episode_count = max((row["episodes"] for row in self.rows), default=0)
+        self._metrics, self._episodes = Journal(folder / METRICS), Journal(folder / EPISODES)
+        self._metrics.keep(len(self.rows))
+        self._episodes.keep(self._episode_count)
+
+    def write(self, update: int, stage: Stage, metrics: Row, episodes: Sequence[Episode] = ()) -> None:
+        """Add episodes, then a row of metrics; both are on disk when this returns.
+
+        Raises:
+            JournalError: they cannot be written.
+        """
+        if episodes:
+            self._episodes.append("".join(f"{to_json(episode)}\n" for episode in episodes).encode("ascii"))
+        self._episode_count += len(episodes)
+        row = {"update": update, "stage": stage, **metrics, "episodes": self._episode_count}
+        self._metrics.append((json.dumps(row) + "\n").encode("ascii"))
+        self.rows.append(row)
+
+
+def read_metrics(folder: Path) -> list[Row]:
+    """The rows of a run's metrics.jsonl, up to the first that was cut off; none if there is no file.
+
+    Rows of older runs are given under today's names.
+    """
+    return [_renamed(row) for row in read_rows(folder / METRICS)]
+
+
+def _renamed(row: Row) -> Row:
+    if "phase" not in row:
+        return row
+    row = dict(row)
+    stage = row.pop("phase")
+    renamed = {}
+    for name, value in row.items():
+        base, slash, rest = name.partition("/")
+        renamed[OLD_NAMES.get(base, base) + slash + rest] = value
+    return {**renamed, "stage": OLD_STAGES.get(stage, stage)}

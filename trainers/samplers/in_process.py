@@ -1,0 +1,58 @@
+"""A model in this process answers: the one that learns, or a copy of it on another device."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from marl_gem.llm import Sampling
+from marl_gem.llm.transformers import TransformersLLM
+from marl_gem.policies import LLMPolicy
+from marl_gem.trainers.backends.base import Backend
+from marl_gem.trainers.backends.frozen import FrozenModel, load_weights
+from marl_gem.trainers.backends.local import LocalBackend
+from marl_gem.trainers.config import PolicyConfig
+from marl_gem.trainers.opponent_pool import Snapshot
+from marl_gem.views import view
+
+
+class InProcessSampler:
+    """Answers with a model of transformers in this process.
+
+    Args:
+        name: goes into records, followed by the version.
+        model: answers. If it is the backend's own model nothing is ever copied; otherwise `sync` copies the weights.
+        tokenizer: the model's.
+        config: what the model is shown, and how its responses are sampled.
+        frozen: holds the weights of an opponent while it plays.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        config: PolicyConfig,
+        frozen: FrozenModel | None = None,
+    ) -> None:
+        self.llm = TransformersLLM(model, tokenizer, name=name)
+        self.policy = llm_policy(config, self.llm)
+        self._config = config
+        self._frozen = frozen or FrozenModel(model)
+        self._opponent: TransformersLLM | None = None  # kept, since it caches what it has tokenized
+
+    def sync(self, backend: Backend) -> None:
+        if not (isinstance(backend, LocalBackend) and backend.model is self.llm.model):
+            load_weights(self.llm.model, backend.weights())
+        self.llm.version = backend.version
+
+    def opponent(self, snapshot: Snapshot) -> LLMPolicy:
+        model = self._frozen.load(snapshot.weights)
+        if self._opponent is None:
+            self._opponent = TransformersLLM(model, self.llm.tokenizer, name=self.llm.base_name)
+        self._opponent.version = snapshot.version
+        return llm_policy(self._config, self._opponent)
+
+
+def llm_policy(config: PolicyConfig, llm: TransformersLLM) -> LLMPolicy:
+    """A model seen through the configuration's view, whose responses are sampled as the configuration says."""
+    return LLMPolicy(llm, view(config.view), Sampling(config.max_tokens, config.temperature))

@@ -1,0 +1,127 @@
+"""What changes in the course of a run: who holds which seat, the learning rate, the pull to the reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from marl_gem.errors import ConfigError
+from marl_gem.specs import is_learner_name
+from marl_gem.trainers.config import TrainConfig
+
+SHARED_POLICY = "policy"
+"""The name of the policy that holds all seats, where nothing else is said."""
+
+Seating: TypeAlias = dict[str, str]
+"""For each seat of a scenario who holds it: the name of a policy that learns, or the text of another."""
+
+
+@dataclass(frozen=True)
+class TrainingPhase:
+    """The updates from `start` up to, not including, `end`, and who holds the seats in them.
+
+    `seatings` has one entry for each of the run's scenarios, in their order.
+    """
+
+    start: int
+    end: int
+    seatings: tuple[Seating, ...]
+
+    def learning(self, scenario: int) -> Seating:
+        """The seats of a scenario, by its index, whose policies learn, and these policies' names."""
+        return {seat: who for seat, who in self.seatings[scenario].items() if is_learner_name(who)}
+
+    @property
+    def learners(self) -> tuple[str, ...]:
+        """The names of the policies that learn."""
+        learning = (self.learning(scenario) for scenario in range(len(self.seatings)))
+        return tuple(dict.fromkeys(who for seats in learning for who in seats.values()))
+
+    @property
+    def length(self) -> int:
+        """The number of its updates."""
+        return self.end - self.start
+
+
+def training_phases(config: TrainConfig, agents: Sequence[Sequence[str]]) -> list[TrainingPhase]:
+    """The phases of a run, in order; there is at least one.
+
+    Args:
+        config: the run's.
+        agents: the seats of each scenario.
+
+    Raises:
+        ConfigError: a seat is none of a scenario's, or empty, or nobody learns.
+    """
+    seatings = [_seating(config, index, seats) for index, seats in enumerate(agents)]
+    starts = [0, *(phase.start for phase in config.phases)]
+    ends = [*starts[1:], config.training.updates]
+    phases = []
+    for start, end, changes in zip(starts, ends, [{}, *(phase.seats for phase in config.phases)], strict=True):
+        if unknown := [seat for seat in changes if not any(seat in seating for seating in seatings)]:
+            raise ConfigError(f"phases: {config.title} has no agent {unknown[0]!r}")
+        seatings = [{seat: changes.get(seat, who) for seat, who in seating.items()} for seating in seatings]
+        phases.append(TrainingPhase(start, end, tuple(seatings)))
+        if not phases[-1].learners:
+            raise ConfigError(
+                f"nobody learns from update {start} on; give a seat the name of a policy, in small letters"
+            )
+    return phases
+
+
+def _seating(config: TrainConfig, index: int, agents: Sequence[str]) -> Seating:
+    """Who holds the seats of a scenario at first."""
+    scenario = config.scenarios[index]
+    given = (
+        {**config.seats, **scenario.seats}
+        if len(config.scenarios) == 1
+        else {
+            **{seat: who for seat, who in config.seats.items() if seat in agents},
+            **scenario.seats,
+        }
+    )
+    if not given:
+        return dict.fromkeys(agents, SHARED_POLICY)
+    if unknown := [seat for seat in given if seat not in agents]:
+        raise ConfigError(f"seats: {scenario.id} has no agent {unknown[0]!r}; its agents are {', '.join(agents)}")
+    if empty := [seat for seat in agents if seat not in given]:
+        raise ConfigError(
+            f"seats: nobody holds the seat of {', '.join(map(repr, empty))} in {scenario.id}; name a policy or random"
+        )
+    return {seat: given[seat] for seat in agents}
+
+
+def learner_seats(phases: Sequence[TrainingPhase]) -> dict[str, tuple[set[str], ...]]:
+    """The policies that learn at any time, by name, and for each scenario the seats that they ever hold."""
+    names = dict.fromkeys(name for phase in phases for name in phase.learners)
+    scenarios = range(len(phases[0].seatings))
+    return {
+        name: tuple(
+            {seat for phase in phases for seat, who in phase.learning(scenario).items() if who == name}
+            for scenario in scenarios
+        )
+        for name in names
+    }
+
+
+def cosine(start: float, done: int, total: int) -> float:
+    """Along a cosine from `start` to a tenth of it, after `done` of `total` updates."""
+    return start * (0.55 + 0.45 * math.cos(math.pi * done / total))
+
+
+def linear(start: float, end: float, done: int, total: int) -> float:
+    """Along a line from `start` to `end`, after `done` of `total` updates."""
+    return start + (end - start) * done / total
+
+
+def shares(total: int, weights: Sequence[float], multiple: int = 1) -> list[int]:
+    """`total` split in proportion to the weights, into multiples of `multiple`, as exactly as that allows."""
+    units = total // multiple
+    exact = [units * weight / sum(weights) for weight in weights]
+    counts = [math.floor(value) for value in exact]
+    by_remainder = sorted(range(len(weights)), key=lambda index: counts[index] - exact[index])
+    for index in by_remainder[: units - sum(counts)]:
+        counts[index] += 1
+    return [count * multiple for count in counts]

@@ -1,0 +1,65 @@
+"""The beginning of a run: its models, from a folder or made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from marl_gem.seeding import derive_seed
+from marl_gem.trainers.check import imitates
+from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.demonstrations import collect_demonstrations, demonstration_texts
+from marl_gem.trainers.learner import Learner, load_pretrained, make_learner
+from marl_gem.trainers.loop import TrainingLoop, seed_part
+from marl_gem.trainers.schedule import learner_seats, training_phases
+from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
+from marl_gem.types import Episode
+
+
+def start(config: TrainConfig) -> tuple[TrainingLoop, list[list[Episode]]]:
+    """A new run's loop, with untrained or pretrained policies, and the demonstrations for its warm start.
+
+    The demonstrations are those of each scenario; none if nothing is to be imitated.
+    """
+    set_threads(config)
+    names = learner_seats(training_phases(config, [s.spec.inspect().agents for s in config.scenarios]))
+    demonstrations = collect_demonstrations(config) if imitates(config) else [[] for _ in config.scenarios]
+    make = _pretrained if config.policy.start_from else _tiny
+    return TrainingLoop(config, make(config, list(names), demonstrations)), demonstrations
+
+
+def set_threads(config: TrainConfig) -> None:
+    """Let torch use as many CPU threads as the configuration says."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+
+
+def record_name(name: str, config: TrainConfig) -> str:
+    """What a policy is called in records: the name it has in the seats, or what is trained if it holds them all."""
+    return name if config.seats or any(scenario.seats for scenario in config.scenarios) else config.title
+
+
+def _pretrained(config: TrainConfig, names: Sequence[str], _: Sequence[Sequence[Episode]]) -> dict[str, Learner]:
+    folder = config.policy.start_from
+    return {name: make_learner(record_name(name, config), config, *load_pretrained(folder)) for name in names}
+
+
+def _tiny(config: TrainConfig, names: Sequence[str], demonstrations: Sequence[Sequence[Episode]]) -> dict[str, Learner]:
+    """Small models with a tokenizer made for what is said in the demonstrations."""
+    size = config.policy
+    episodes = [episode for of_scenario in demonstrations for episode in of_scenario]
+    has_tools = any(role.tools for episode in episodes for role in episode.roles.values())
+    tokenizer = tiny_tokenizer(demonstration_texts(episodes), split=size.tokens, tools=has_tools)
+    learners = {}
+    for name in names:
+        model = tiny_model(
+            tokenizer,
+            width=size.width,
+            layers=size.layers,
+            heads=size.heads,
+            context=size.context,
+            seed=derive_seed(config.seed, "weights", *seed_part(name)),
+        )
+        learners[name] = make_learner(record_name(name, config), config, model, tokenizer)
+    return learners
