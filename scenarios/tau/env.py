@@ -1,13 +1,12 @@
-"""The dialogue: a customer who wants something, and an assistant who has tools and a policy.
+"""The dialogue of a user and an assistant. The assistant has tools and a policy.
 
-Both are agents. The user opens, says one message at a time, and ends the dialogue with the stop token. The
-assistant answers with a message to the user or with calls of tools, which are answered to it alone while the
-turn stays with it. Source: tau-bench (arXiv 2406.12045), whose user is hidden in the environment; GEM
-(arXiv 2510.01051, appendix D.3) takes it out.
+Both are agents. The user acts first, sends one message at a time, and ends the dialogue with the stop token. The
+assistant answers with a message to the user or with tool calls. Only the assistant sees the results of its calls, and
+it acts again after them. Source: tau-bench (arXiv 2406.12045), where the user is a part of the environment; GEM
+(arXiv 2510.01051, appendix D.3) makes it an agent.
 
-Nothing but the user's own words can end a dialogue in the user's name, and nothing but a tool's answer is shown
-as one: what an agent says reaches the other as text, whatever it looks like. Only the tags are taken apart in which
-chat templates put what a tool answers, as a model could not tell such words from an answer.
+An agent's message always reaches the other agent as text. The stop token counts only in the user's messages, and the
+tags that chat templates put around tool results are changed in messages, so that a message cannot imitate a result.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ OPENING = "Hi! How can I help you today?"
 USER, ASSISTANT = "user", "assistant"
 
 _TOOLS_TAG = re.compile(r"<(/?)tool_response>")
-"""What an answer of a tool stands in, where a chat template or a back end tells it in a message of the user's role."""
+"""The tags around a tool result where a chat template or a back end sends it with the role "user"."""
 
 RESPOND = "respond"
-"""The name under which the official code has the assistant call what it says to the user."""
+"""The official code's name of the action that sends a message to the user."""
 
 _NOT_CARRIED_OUT = "Error: not carried out, as only one call at a time is"
 
@@ -40,34 +39,36 @@ _NOT_CARRIED_OUT = "Error: not carried out, as only one call at a time is"
 class TauEnv(MultiAgentEnv):
     """One dialogue about one task.
 
-    Rewards come at the end. The assistant's is the official one: 1 if the data is as the task's own calls
-    leave it and every output was told to the user, else 0. The user's is chosen. Both are told why in their last
-    info: `success`, `failure` (its kind, see `reward.failure`), `ended` (how the dialogue did), `differences` (the
-    records that are not as they should be), `missing_outputs`. On the way `calls` names the tools that were
-    called, `several` the rule that several calls in one response fell under, `ignored` what had no effect, `illegal`
-    what was wrong with a call, and `notes` where the official code would have broken off. `task` is the task's number,
-    for scripts; no model is shown any of this.
+    Rewards come at the end. The assistant's is the official one: 1 if the data equals the data after the task's
+    reference calls and every output was said to the user, else 0. The option `user_reward` chooses the user's.
+
+    The last info of both agents has `success`, `failure` (the kind, see `reward.failure`), `ended` (how the dialogue
+    ended), `differences` (the records that differ from the goal) and `missing_outputs`. Other infos may have `calls`
+    (the names of the tools that were called), `several` (the rule for several calls in one response), `ignored` (what
+    had no effect), `illegal` (the error in a call), `notes` (where the official code would raise), and always `task`
+    (the task's number, for scripts). Models see no infos.
 
     Args:
-        domain: the data, the tools, the policy, the tasks.
-        split: which tasks.
-        task: the number of a task, which is its id as well; every episode is about it, and `tasks` is None. Without
-            one each episode draws its own. `reset(options={"task": 3})` sets it for one episode.
-        max_actions: after so many calls and messages of the assistant the episode is cut off, with reward 0;
-            and after as many calls of the user, where the domain gives it tools.
-        calls: of several calls in one response the "first" counts, as in the official code, or "all" do in order.
-        transfer: handing over to a human ends the episode. "official" scores it as any other end; "strict" gives 0
-            unless the task's own calls hand over as well.
+        domain: the data, the tools, the policy and the tasks.
+        split: the split that tasks are drawn from.
+        task: the number of a task, from 0, which is also its id; every episode has it, and `tasks` is None. None: each
+            episode draws its own. `reset(options={"task": 3})` sets it for one episode.
+        max_actions: the most calls and messages of the assistant, and the most calls of the user where the domain has
+            user tools; then the episode is truncated, with reward 0.
+        calls: of several calls in one response, "first" carries out the first, as the official code does, and "all"
+            carries out all in order.
+        transfer: a transfer to a human ends the episode. "official": it is scored as any other end. "strict": its
+            reward is 0 unless the task's reference calls transfer too.
         user_reward: "task" (the assistant's reward), "fidelity" (to the instruction; `fidelity` in the user's last
-            info tells what it is made of), "judge:MODEL" with a model as `llm.models` reads it, or a function of a
-            `Dialogue`, such as a `judge.Judge`.
-        official: the rules that published scores were made with, see `strategies.py` for those of the seats. The
-            user has the official simulator's prompt, where the import found it; a call that cannot be read ends
-            the dialogue with reward 0, as the official code breaks off there; a call named `respond` is said to
-            the user. Goes with calls="first", transfer="official" and an uncorrected domain.
+            info has its parts), "judge:MODEL" with a model as `llm.models` reads it, or a function of a `Dialogue`,
+            such as a `judge.Judge`.
+        official: the rules of published scores; for those of the seats see `official_seats.py`. The user has the
+            official simulator's prompt if the import found it. A call that cannot be read ends the dialogue with
+            reward 0, as the official code raises there. The content of a call named `respond` is sent to the user.
+            Requires calls="first", transfer="official" and a domain that is not corrected.
 
     Raises:
-        InvalidOption: an option is not one of these.
+        InvalidOption: a value is not allowed.
         ConfigError, LLMError, MissingPackage: the judge's model cannot be made.
     """
 
@@ -104,7 +105,7 @@ class TauEnv(MultiAgentEnv):
 
     @property
     def task(self) -> Task:
-        """What this episode is about."""
+        """The task of this episode."""
         return self.domain.splits[self.split][self.task_index]
 
     @property
@@ -113,7 +114,7 @@ class TauEnv(MultiAgentEnv):
 
     @property
     def trivial_baselines(self) -> dict[str, tuple[float, ...]]:
-        """Each task's reward without any wit, see `Domain.trivial_baselines`; none where one task is set."""
+        """The rewards of trivial policies by task, see `Domain.trivial_baselines`; empty if one task is set."""
         return {} if self.tasks is None else self.domain.trivial_baselines(self.split, strict=self.transfer == "strict")
 
     def _reset(self, options: Mapping[str, Any]) -> None:
@@ -174,7 +175,7 @@ class TauEnv(MultiAgentEnv):
         self.selector.direct(USER)  # also after the last action: the user may still end the dialogue
 
     def _hear_calls(self, agent: str, words: str, calls: Sequence[ToolCall | BrokenCall]) -> None:
-        """Carry calls out and answer them; whatever was said beside them nobody hears."""
+        """Carry out calls and show their results to the caller; text beside calls reaches no agent."""
         room = 1 if self.calls == "first" else self.max_actions - self.used[agent]
         results: list[ContentPart] = []
         info = self.infos[agent]
@@ -199,7 +200,10 @@ class TauEnv(MultiAgentEnv):
             self._give_turn(agent)
 
     def _hear_official_call(self, words: str, calls: Sequence[ToolCall | BrokenCall]) -> None:
-        """The first call under the official rules: `respond` speaks to the user, a broken call ends the dialogue."""
+        """Carry out the first call under the official rules.
+
+        The content of `respond` is sent to the user, and a call that cannot be read ends the dialogue.
+        """
         first = calls[0]
         info = self.infos[ASSISTANT]
         if isinstance(first, ToolCall) and first.name != RESPOND:
@@ -231,7 +235,7 @@ class TauEnv(MultiAgentEnv):
         return _result(call.name, outcome.text)
 
     def _hands_over(self, agent: str, call: ToolCall | BrokenCall) -> bool:
-        """Whether a call ends the episode: one of the assistant's, even if it went wrong, as officially."""
+        """Whether a call ends the episode: only the assistant's do, even with an error, as in the official code."""
         return agent == ASSISTANT and _name(call) in self.domain.terminating
 
     def _give_turn(self, agent: str) -> None:
@@ -243,7 +247,7 @@ class TauEnv(MultiAgentEnv):
     # The end
 
     def _end(self, end: End) -> None:
-        """Give both their rewards, and say why."""
+        """Set rewards, flags and infos of both agents."""
         messages = [text for speaker, text in self.dialogue[1:] if speaker == ASSISTANT]
         verdict = self.domain.judge(self.split, self.task_index, self.session, messages)
         why = failure(verdict, end, self.transfer == "official" or self.domain.hands_over(self.task))
@@ -271,9 +275,9 @@ class TauEnv(MultiAgentEnv):
 
 
 def _heard(text: str) -> str:
-    """A text as the other hears it: without the stop token, and with no tags around what seems a tool's answer.
+    """A message as the other agent observes it: without the stop token and without the tags of tool results.
 
-    A blank takes the token's place, so that no new one comes of what is left.
+    A space replaces the token, so that the rest cannot form a new one.
     """
     if STOP in text:
         text = text.replace(STOP, " ").strip()

@@ -1,11 +1,11 @@
-"""A domain of one's own: a folder with its tools in it, beside the data, the policy and the tasks.
+"""Loads a user's domain: a folder that holds its tools beside the data, the policy and the tasks.
 
-tools.py     functions under `@tool`, gathered in `TOOLS`
-the rest     as `domain.py` tells
+tools.py         functions under `@tool`, listed in `TOOLS`
+other files      see `domain.py`
 
-Loading one runs its tools.py, and then every task's own calls: one that is refused is nearly always a mistake in the
-task, and one that changes what it only read would leak into other episodes. Official domains are not tried so: it would
-take time, and some of their calls are refused.
+Loading runs tools.py and then every task's reference calls. A call that is refused is nearly always a mistake in the
+task, and a tool that changes a record it only read would change other episodes. Official domains are not checked: it
+takes time, and some of their reference calls are refused.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _PARTS = {
     "tasks_*.json": "its tasks",
 }
 _SHOWN = 5
-"""So many mistakes in tasks are told at once."""
+"""The most mistakes in tasks that one error message lists."""
 
 
 def load_folder(folder: str | Path) -> Domain:
     """Read a domain from its folder, whose name is the domain's.
 
-    `tools.py` is run as a module under a name of its own: the folder need not be on `sys.path`, and two domains do
-    not get into each other's way.
+    `tools.py` is run as a module with a unique name: the folder need not be on `sys.path`, and the modules of two
+    domains do not conflict.
 
     Raises:
-        RecordError: something is missing or wrong; the message says what, in which file and where in it.
+        RecordError: a part is missing or wrong; the message gives the file, the place in it and the error.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -62,7 +62,7 @@ def load_folder(folder: str | Path) -> Domain:
 
 
 def _import(file: Path) -> ModuleType:
-    """Run a file as a module that is called after its path."""
+    """Run a file as a module that is named after its path."""
     path = file.resolve()
     name = f"_tau_domain_{zlib.crc32(str(path).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -78,7 +78,7 @@ def _import(file: Path) -> ModuleType:
 
 
 def _line(error: Exception, path: str) -> str:
-    """The line of the file at which it went wrong, if it was there."""
+    """The line of the file that raised the error, if one did."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return f", line {error.lineno},"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
@@ -108,7 +108,7 @@ def _check_tools(module: ModuleType, file: Path) -> None:
 
 
 def _try_tasks(domain: Domain, folder: Path) -> None:
-    """Make every task's own calls."""
+    """Make every task's reference calls; RecordError if one fails or a tool changes shared records."""
     mistakes = list(_mistakes(domain))
     if changed := _changed(domain):
         raise RecordError(
@@ -121,7 +121,7 @@ def _try_tasks(domain: Domain, folder: Path) -> None:
 
 
 def _changed(domain: Domain) -> list[str]:
-    """The records that are no longer as they were when the first tool saw them."""
+    """The shared records that differ from what was loaded."""
     database = domain.database
     return [
         f"{name} {key!r}"
@@ -132,7 +132,7 @@ def _changed(domain: Domain) -> list[str]:
 
 
 def _mistakes(domain: Domain) -> Iterator[str]:
-    """What is wrong with tasks, and with which."""
+    """Each task that has a mistake, with the mistake."""
     for split, tasks in domain.splits.items():
         for number, task in enumerate(tasks):
             if mistake := _mistake(domain, task):
@@ -140,7 +140,7 @@ def _mistakes(domain: Domain) -> Iterator[str]:
 
 
 def _mistake(domain: Domain, task: Task) -> str:
-    """The first thing that is wrong with a task; empty if its own calls all go well."""
+    """The first mistake in a task; empty if all its reference calls succeed."""
     for table in task.data:
         if table not in domain.database.tables:
             return f"its data has a table {table!r}, which the domain has not; write {{}} to data/{table}.json"

@@ -3,8 +3,8 @@
     register_domain("my:Library-v0", "examples/library")     # in Python
     export MARL_GEM_TAU_DOMAINS=examples/library              # for the command line: tau:library-v0
 
-The variable names folders, with ':' between them as in PATH. Each is `tau:<the folder's name>-v0` to whatever asks
-for a scenario, in this process and in those it starts.
+The variable holds folders separated by ':' as in PATH. Each is registered as `tau:<the folder's name>-v0`, in this
+process and in those it starts.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from marl_gem.scenarios.tau.strategies import register_strategies
 VARIABLE = "MARL_GEM_TAU_DOMAINS"
 
 _SCRIPTS = {
-    "oracle": "Makes each task's own calls and says what must be said; as the user, tells its instruction and stops.",
-    "gold-without-words": "Trivial baseline: makes each task's own calls and says nothing of use.",
-    "noop": "Trivial baseline: calls nothing, but says every required output.",
-    "transfer": "Trivial baseline: hands over to a human at once.",
+    "oracle": "Makes the task's reference calls and says its outputs; as the user, says its instruction and stops.",
+    "gold-without-words": "Trivial baseline: makes the task's reference calls and says no outputs.",
+    "noop": "Trivial baseline: makes no calls, says all outputs.",
+    "transfer": "Trivial baseline: transfers to a human at once.",
 }
 
 
 def register_scripts(scenario: str) -> None:
-    """Let a scenario, or a family, offer what `scripts.py` plays."""
+    """Register the policies of `scripts.py` for a scenario or a family."""
     for script, what in _SCRIPTS.items():
         register_policy(scenario, script, "marl_gem.scenarios.tau.scripts:policy", description=what, script=script)
 
 
 def register_domain(id: str, folder: str | Path, **options: Any) -> Domain:
-    """Make a scenario of a domain's folder. It is read here and now, and shared by all envs.
+    """Register a domain's folder as a scenario. The folder is read once, and all envs share the domain.
 
     Args:
         id: `family:Name-vN`.
-        folder: what `folder.load_folder` reads.
-        options: those of `TauEnv` that shall not be as they are there; `make` may override them.
+        folder: a folder in the layout that `folder.load_folder` reads.
+        options: other defaults for options of `TauEnv`; `make` may override them.
 
     Returns:
         The domain.
 
     Raises:
-        RecordError: the folder is no sound domain; the message says what is wrong, and where.
+        RecordError: the folder is not a valid domain; the message gives the file and the error.
         RegistryError: the id is taken, or has no family.
     """
     domain = load_folder(folder)
@@ -61,19 +61,19 @@ def register_domain(id: str, folder: str | Path, **options: Any) -> Domain:
 
 
 def register_named() -> None:
-    """Register the folders that the variable names. One that is no sound domain is listed with what is wrong.
+    """Register the folders in the variable. A folder that is not a valid domain is listed with the error.
 
     Raises:
-        RegistryError: two have one name, or one has that of another scenario.
+        RegistryError: two folders have the same name, or a folder has the name of another scenario.
     """
     for folder in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         try:
-            _register_or_tell(f"tau:{Path(folder).resolve().name}-v0", folder)
+            _register_or_list(f"tau:{Path(folder).resolve().name}-v0", folder)
         except RegistryError as error:
             raise RegistryError(f"{VARIABLE} names {folder}, and {error} for the folder") from error
 
 
-def _register_or_tell(id: str, folder: str) -> None:
+def _register_or_list(id: str, folder: str) -> None:
     try:
         register_domain(id, folder)
     except RecordError as error:
