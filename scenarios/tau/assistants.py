@@ -1,12 +1,11 @@
-"""How a model serves as the assistant. A plain `LLMPolicy` calls tools as its back end does; these make more of one.
+"""Strategies for the assistant. Without one, an `LLMPolicy` calls tools in its back end's format.
 
-    act         every answer is one action, written as JSON; tools are told in the instructions
-    react       the same, after a thought that nobody hears
-    few_shot    is shown some dialogues that went well
+    act         every answer is one action, written as JSON; the instructions list the tools
+    react       the same, after a thought that is not sent
+    few_shot    the instructions hold example dialogues
 
-They are the agents that tau-bench compares (arXiv 2406.12045); on the command line they are
-`--seat assistant=MODEL@URL,strategy=act`. For models that were not taught to call tools, `act` and `react` need
-nothing but text.
+These are the agents that tau-bench compares (arXiv 2406.12045); on the command line they are
+`--seat assistant=MODEL@URL,strategy=act`. `act` and `react` work with models that were not trained to call tools.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from marl_gem.types import Episode, Observation, Role, ToolCall, ToolSpec
 from marl_gem.views import as_text
 
 SPEAK = "respond"
-"""The action that says something to the customer, in its argument `content`."""
+"""The action that sends its argument `content` to the customer."""
 
 _SPEAKING = ToolSpec(
     SPEAK,
@@ -60,25 +59,31 @@ Dialogues that went well:
 
 
 def act(policy: Policy) -> Policy:
-    """Writes each action as JSON. What cannot be read as one is answered with an error, or said if it is plain text."""
+    """An assistant that writes each action as JSON.
+
+    Broken JSON is answered with an error; plain text is sent to the customer.
+
+    Args:
+        policy: the policy to wrap, mostly an `LLMPolicy`.
+    """
     return Rephrased(policy, "act", role=_in_text(_ACT), say=_action, hear=_with_speakers)
 
 
 def react(policy: Policy) -> Policy:
-    """As `act`, after a thought, which goes into `Response.reasoning` and no further."""
+    """As `act`, with a thought before the action; the thought is only in `Response.reasoning`."""
     return Rephrased(policy, "react", role=_in_text(_REACT), say=_action, hear=_with_speakers)
 
 
 def few_shot(policy: Policy, examples: Sequence[str], shots: int = 5) -> Policy:
-    """Is shown examples with its instructions, drawn anew for each episode from its seed.
+    """An assistant with examples in its instructions, drawn for each episode from its seed.
 
     Args:
-        policy: the assistant.
-        examples: dialogues, as `example` tells them; of other tasks than those it is to be measured on.
-        shots: how many it is shown; all if there are fewer.
+        policy: the policy to wrap.
+        examples: dialogues as `example` writes them; their tasks should not be those of the evaluation.
+        shots: the number of examples per episode; all of them if there are fewer.
 
     Raises:
-        ConfigError: there are no examples, or `shots` is no number from 1 up.
+        ConfigError: there are no examples, or `shots` is not a whole number from 1 up.
     """
     if not examples or not isinstance(shots, int) or shots < 1:
         raise ConfigError(f"few_shot needs examples and a number of shots from 1 up, not {len(examples)} and {shots!r}")
@@ -92,7 +97,7 @@ def few_shot(policy: Policy, examples: Sequence[str], shots: int = 5) -> Policy:
 
 
 def example(episode: Episode, longest: int = 400) -> str:
-    """A recorded dialogue as an example; answers of tools are cut where they are longer than `longest` characters."""
+    """A recorded dialogue as the text of an example; tool results are cut after `longest` characters."""
     lines: list[str] = []
     for turn in episode.turns_of("assistant"):
         lines += _overheard(turn.observation, longest)
@@ -103,7 +108,7 @@ def example(episode: Episode, longest: int = 400) -> str:
     return "\n".join(lines)
 
 
-# What the model is told
+# What the model reads
 
 
 def _in_text(form: str) -> Callable[[Role, int], Role]:
@@ -118,7 +123,7 @@ def _in_text(form: str) -> Callable[[Role, int], Role]:
 
 
 def _with_speakers(observation: Observation) -> str:
-    """Every message opens with who speaks, so that a customer who plays a tool is seen through."""
+    """Each message with its speaker in front, so that a customer's message cannot pass for a tool result."""
     return "\n".join(_overheard(observation))
 
 
@@ -133,7 +138,7 @@ def _overheard(observation: Observation, longest: int | None = None) -> list[str
 
 
 def _line(speaker: str, text: str) -> str:
-    """What somebody says; lines after the first are indented, so that none of them can open with another speaker."""
+    """A message with its speaker; later lines are indented, so that none of them can start with another speaker."""
     return "\n  ".join(f"{speaker}: {text}".splitlines())
 
 
@@ -145,14 +150,14 @@ def _json(**fields: Any) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
-# What the model says
+# What the model writes
 
 
 def _action(text: str) -> tuple[str, str]:
-    """The action in the form that the env reads, and the thought.
+    """The action in the env's format, and the thought.
 
-    What begins like JSON goes on as a call, whole or broken, so that the env says what is wrong with it; the
-    customer never sees it.
+    A text that begins like JSON becomes a call even if it is broken: the env answers with the error, and the customer
+    does not see it.
     """
     thought, action = split_thought(text, "action")
     if action is None:
@@ -164,7 +169,7 @@ def _action(text: str) -> tuple[str, str]:
     if isinstance(call, dict) and call.get("name") == SPEAK and isinstance(call.get("arguments"), dict):
         content = call["arguments"].get("content")
         if isinstance(content, str):
-            return content.replace(OPEN, "<tool call>"), thought  # words are no call, not even a customer's own
+            return content.replace(OPEN, "<tool call>"), thought  # text to the customer must not become a call
     return _as_call(written[:end]), thought
 
 
@@ -173,7 +178,7 @@ def _as_call(text: str) -> str:
 
 
 def _first_object(text: str) -> tuple[Any, int]:
-    """The JSON at the head of a text, whatever follows it, and where it ends; None and all of it if it is broken."""
+    """The JSON value at the start of a text and the index of its end; None and the length if it is broken."""
     try:
         return json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):

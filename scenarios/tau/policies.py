@@ -1,8 +1,8 @@
-"""What strategies of users and of assistants are made of.
+"""The parts that the strategies of users and assistants share.
 
-Rephrased       a policy that speaks through another one, in another form
-split_thought   what was thought, and what was said
-together        an answer with the cost of all that led to it
+Rephrased       a policy that wraps another one and translates what it reads and writes
+split_thought   separates a thought from a reply
+together        adds up the cost of several answers
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from marl_gem.types import Observation, Response, Role
 
 
 class Rephrased:
-    """A policy that speaks through another one: what that is told, and what it says, is put in other words.
+    """A policy that wraps another one and translates its role, its observations and its answers.
 
-    The other one remembers what it said as it said it, so that its history shows it the form.
+    The wrapped policy's history has its answers as it wrote them, so that it sees their format.
 
     Args:
-        policy: the other one.
-        how: what is done to it, for its name.
-        role: from the seat's role, and the seed, to the other policy's role.
-        say: from the other policy's text to the action and what nobody else should hear of it.
-        hear: from what the seat observes to what the other policy does.
+        policy: the wrapped policy.
+        how: a word for the strategy, added to the name.
+        role: from the seat's role and the episode's seed to the wrapped policy's role.
+        say: from the wrapped policy's text to the action and the thought, which is not sent.
+        hear: from the seat's observation to the wrapped policy's.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Rephrased:
 
     @property
     def sampling(self) -> Sampling | None:
-        """How the other one draws its answers, if it is a model."""
+        """The wrapped policy's sampling; None if it is not a model."""
         return getattr(self.policy, "sampling", None)
 
     def agent(self, agent_id: str, role: Role, seed: int) -> Agent:
@@ -69,15 +69,22 @@ class _RephrasedAgent:
 
 
 def adding(*paragraphs: str) -> Callable[[Role, int], Role]:
-    """The same role with more instructions."""
+    """A function for `Rephrased` that appends paragraphs to the instructions."""
     return lambda role, seed: Role("\n\n".join([role.instructions.rstrip(), *paragraphs]), role.tools)
 
 
 def split_thought(text: str, mark: str) -> tuple[str, str | None]:
-    """What was thought and what was said, of a text in the form `Thought: ...`, then a mark such as `Reply: ...`.
+    """The thought and the reply in a text of the form `Thought: ...`, then a mark such as `Reply: ...`.
 
-    Marks stand at the beginning of a line; the last one counts, as what comes before it was not meant for others.
-    Without one all that comes before a thought was said. None if nothing was: there is but a thought.
+    A mark is at the start of a line, and the last one counts. Without a mark, the text before the first thought is the
+    reply.
+
+    Args:
+        text: the model's answer.
+        mark: the word of the mark without its colon; case does not matter.
+
+    Returns:
+        The thought, empty if there is none, and the reply, None if there is only a thought.
     """
     thoughts, marks = _starts("thought", text), _starts(mark, text)
     if not thoughts and not marks:
@@ -98,7 +105,7 @@ def _pattern(mark: str) -> re.Pattern[str]:
 
 
 def together(answer: Response, others: Sequence[Response]) -> Response:
-    """An answer with the tokens, cost, time and retries of others that it took to get there."""
+    """An answer with the sums of tokens, cost, time and retries of it and of the other answers of its turn."""
     every = [answer, *others]
     fresh = [response for response in every if not response.cached] or every
     costs = [r.cost for r in fresh if r.usage or r.token_ids or r.cost is not None]

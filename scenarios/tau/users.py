@@ -1,11 +1,11 @@
-"""How a model plays the customer. A plain `LLMPolicy` does as it is told; these make more of one.
+"""Strategies for the user. Without one, an `LLMPolicy` answers with the message itself.
 
-    react       thinks before each message, and nobody hears the thought
-    verify      has each message judged before it is sent, and draws another one if it is refused
-    reflect     is told why, and writes it anew
+    react       writes a thought before each message; the thought is not sent
+    verify      a judge checks each message before it is sent; a rejected one is sampled again
+    reflect     as verify, and the model is shown the rejected message with the judge's reason
 
-The strategies are those of tau-bench's user simulators (arXiv 2406.12045); on the command line they are
-`--seat user=MODEL@URL,strategy=react`. In Python they can be stacked, `react` outermost:
+These are tau-bench's user simulators (arXiv 2406.12045); on the command line they are
+`--seat user=MODEL@URL,strategy=react`. In Python they can be combined with `react` outermost:
 `react(reflect(policy, judge))`.
 """
 
@@ -27,6 +27,7 @@ from marl_gem.types import Message, Response, Role, ToolSpec
 from marl_gem.views import as_text
 
 TRIES = 3
+"""The most messages that `verify` and `reflect` sample per turn."""
 
 _REACT = f"""\
 Before every message think about what you want next and what may be told. Only what follows `Reply:` is sent; nobody
@@ -50,29 +51,33 @@ _YES = re.compile(r"\W*yes\b", re.IGNORECASE)
 
 
 def react(policy: Policy) -> Policy:
-    """Thinks, then replies; the thought goes into `Response.reasoning` and no further."""
+    """A user that writes a thought and then the message; the thought is only in `Response.reasoning`.
+
+    Args:
+        policy: the policy to wrap, mostly an `LLMPolicy`.
+    """
     return Rephrased(policy, "react", role=adding(_REACT), say=_reply)
 
 
 def verify(policy: LLMPolicy, judge: Policy, tries: int = TRIES) -> LLMPolicy:
-    """Each message is judged; one that is refused was never said, and another is drawn. The last one is sent as it is.
+    """A user whose messages are judged; a rejected message is sampled again and leaves no trace in the history.
 
     Args:
-        policy: the user. Its temperature should not be 0, or it will always say the same.
-        judge: is asked in a seat "judge", with a text that tells it all; it begins its answer with yes or no.
-        tries: how many messages are drawn at most.
+        policy: the user. With temperature 0, every sample of a turn may be the same.
+        judge: acts in a seat "judge" and gets the instruction, the conversation and the message; its answer begins
+            with yes or no.
+        tries: the most messages that are sampled per turn; the last one is sent without a judgement.
 
     Raises:
-        ConfigError: `policy` is no LLMPolicy, or `tries` is no number from 1 up.
+        ConfigError: `policy` is not an LLMPolicy, or `tries` is not a whole number from 1 up.
     """
     return _judged(policy, judge, tries, "verify", lambda draft, reason: [])
 
 
 def reflect(policy: LLMPolicy, judge: Policy, tries: int = TRIES) -> LLMPolicy:
-    """As `verify`, but the user is shown what it wrote and why it was refused, and writes it anew.
+    """As `verify`, but the user is shown the rejected message and the judge's reason before it writes another one.
 
-    Raises:
-        ConfigError: as `verify`.
+    Arguments and errors are those of `verify`.
     """
     return _judged(policy, judge, tries, "reflect", _criticized)
 
@@ -81,10 +86,10 @@ def _reply(text: str) -> tuple[str, str]:
     thought, reply = split_thought(text, "reply")
     if reply is not None:
         return reply, thought
-    if OPEN in thought:  # a back end writes calls of tools behind all else
+    if OPEN in thought:  # back ends write tool calls after all other text
         thought, call = thought.split(OPEN, 1)
         return OPEN + call, thought.strip()
-    return STOP if thought.endswith(STOP) else "", thought  # what leads to nothing stays private
+    return STOP if thought.endswith(STOP) else "", thought  # a thought without a reply is not sent
 
 
 def _criticized(draft: Response, reason: str) -> list[Message]:
@@ -98,7 +103,7 @@ def _judged(
     policy: LLMPolicy, judge: Policy, tries: int, how: str, criticized: Callable[[Response, str], list[Message]]
 ) -> LLMPolicy:
     if not isinstance(policy, LLMPolicy):
-        raise ConfigError(f"{how} takes an LLMPolicy, whose drafts nobody remembers; write react({how}(policy, judge))")
+        raise ConfigError(f"{how} takes an LLMPolicy, not {policy.name}; write react({how}(policy, judge))")
     if not isinstance(tries, int) or tries < 1:
         raise ConfigError(f"{how}: tries is a number from 1 up, not {tries!r}")
     judged = copy.copy(policy)
@@ -107,9 +112,9 @@ def _judged(
 
 
 class _Judged:
-    """A model whose answers are judged before anybody else sees them.
+    """A model whose answers are judged before it returns them.
 
-    This is done to the model, not to the agent, so that what was refused leaves no trace in the agent's memory.
+    It wraps the model and not the agent, so that rejected answers are not in the agent's history.
     """
 
     def __init__(
@@ -143,7 +148,7 @@ class _Judged:
 
 
 def _question(messages: Sequence[Message], draft: Response) -> str:
-    """Instruction, conversation and draft, as the judge is shown them; thoughts are nobody's business."""
+    """The judge's prompt: instruction, conversation and message, without thoughts."""
     speakers = {"system": "instruction", "user": "assistant", "assistant": "customer", "tool": "the customer's tool"}
     lines = [json.dumps({speakers[message["role"]]: _visible_text(message)}) for message in messages]
     return "\n".join([*lines, f"The message to be judged: {json.dumps(_reply(draft.text)[0])}"])
