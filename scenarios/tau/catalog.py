@@ -1,4 +1,4 @@
-"""The domains by name. Each is loaded when it is first played, and then shared."""
+"""The domains by name. Each is loaded once, when it is first played, and then shared."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from marl_gem.scenarios.tau.env import TauEnv
 
 _HERE = Path(__file__).parent
 SHIPPED = {"retail-mini": "retail", "airline-mini": "airline"}
-"""Domains of our own in the schema, and with the tools, of an official one."""
+"""Domains that ship with marl_gem, and the official domain whose schema and tools each one has."""
 
 
 @lru_cache(None)
 def domain(name: str, corrected: bool = False) -> Domain:
-    """A domain, loaded once; `corrected` as `domain.CORRECTIONS` tells.
+    """A domain, loaded once.
+
+    Args:
+        name: "retail", "airline", "retail-mini", "airline-mini" or "desk".
+        corrected: whether the tools do what `domain.CORRECTIONS` lists.
 
     Raises:
         UnavailableScenario: its data is not on this machine; the message says how to get it.
-        RecordError: the data is not what it should be.
+        RecordError: a file of the data has the wrong content.
     """
     if corrected:
         return replace(domain(name, False), corrected=True)
@@ -54,10 +58,24 @@ def make(
     corrected: bool = False,
     official: bool = False,
 ) -> TauEnv:
-    """An env of the domain with this name; `TauEnv` explains the options, `domain` what is `corrected`.
+    """An env of a domain.
+
+    Args:
+        name: the domain's name, see `domain`.
+        split: the split that tasks are drawn from: "test", "train" or another one that the domain has.
+        task: the number of the task of every episode, from 0; None: each episode draws its own.
+        max_actions: the most calls and messages of the assistant, from 1; then the episode is truncated.
+        calls: of several calls in one response, "first" carries out the first and "all" carries out all.
+        transfer: "official" scores a transfer to a human as any other end; "strict" gives 0 if the task needs none.
+        user_reward: the user's reward: "task", "fidelity", "judge:MODEL" or a function of a `Dialogue`.
+        corrected: whether the tools do what `domain.CORRECTIONS` lists instead of the official behaviour.
+        official: the rules of published scores, see `TauEnv`.
 
     Raises:
-        InvalidOption, UnavailableScenario, RecordError: as they do.
+        InvalidOption: a value is not allowed.
+        UnavailableScenario: the domain's data is not on this machine; the message says how to get it.
+        RecordError: a file of the data has the wrong content.
+        ConfigError, LLMError, MissingPackage: the judge's model cannot be made.
     """
     if not isinstance(corrected, bool):
         raise InvalidOption(f"corrected is true or false, not {corrected!r}")

@@ -1,17 +1,16 @@
 """A domain: its data, its policy, its tools and its tasks. A folder, and a module of tools.
 
-    data/*.json      one table a file: {"id": {...}, ...}
-    policy.md        the assistant's instructions
-    tasks_*.json     one split a file: [{"user_id", "instruction", "actions": [{"name", "kwargs"}], "outputs"}, ...];
-                     a task may bring "data" of its own, as {"table": {"id": {...}}}, which is there when it begins
-    user.md          optional: the customer's instructions, around {instruction} and {stop}
-user_official.md optional: those of the official user simulator, used with the option official=true
-    tools.json       optional: the schemas to offer, in their order; otherwise those of the module
+    data/*.json       one table per file: {"id": {...}, ...}
+    policy.md         the assistant's instructions
+    tasks_*.json      one split per file: [{"user_id", "instruction", "actions": [{"name", "kwargs"}], "outputs"}, ...];
+                      a task may have "data", {"table": {"id": {...}}}: records that are added when its episodes begin
+    user.md           optional: the customer's instructions with {instruction} and {stop}
+    user_official.md  optional: those of the official user simulator, used with the option official=true
+    tools.json        optional: the tool schemas and their order; otherwise those of the module
 
-The module has `TOOLS`, the assistant's, and `TERMINATING`, the names of those that end an episode, if any do. It may
-say in `TABLES` which tables must not be missing or empty, as calls would all be refused, the task's own as well. If the
-customer has tools, too, on its own telephone for instance, they are its `USER_TOOLS`. In a domain of one's own the
-module is the folder's tools.py; see `folder.py`.
+The module has `TOOLS`, the assistant's tools, and may have `TERMINATING`, the names of tools that end an episode,
+`TABLES`, the tables that must not be missing or empty, and `USER_TOOLS`, tools of the customer, for instance on its
+telephone. In a user's domain the module is the folder's tools.py; see `folder.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from marl_gem.scenarios.tau.tool import Outcome, Tool, call
 from marl_gem.types import ToolCall, ToolSpec, read_json
 
 OFFICIAL_USER_PROMPT = "user_official.md"
-"""The file that an import writes the official user simulator's prompt to."""
+"""The file with the official user simulator's prompt, written by an import."""
 
 USER_ROLE = """\
 You are a customer who writes to a company's support desk. What you want, and all you know:
@@ -58,25 +57,33 @@ CORRECTIONS = {
         "Certificates and new reservations never run out of ids.",
     ),
 }
-"""What the tools do otherwise where a domain is `corrected`, by official domain. Everything else stays as it is."""
+"""What a `corrected` domain changes in the tools, by official domain; everything else stays official."""
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What a customer wants, the calls that bring it about, and what the assistant must say on the way.
+    """One task: the customer's instruction, and what the assistant must do and say."""
 
-    `data` are records that this task alone begins with, by table and key, beside or in place of the domain's.
-    """
-
+    # The customer's id in the data.
     user_id: str
+
+    # What the customer wants and knows; a part of its system prompt.
     instruction: str
+
+    # The reference calls: the data after them is the goal.
     actions: tuple[ToolCall, ...] = ()
+
+    # Texts that the assistant must say to the customer.
     outputs: tuple[str, ...] = ()
+
+    # A label of the kind of task, for reports.
     grade: str = ""
+
+    # Records by table and key that are added to the domain's, or replace them, when an episode of this task begins.
     data: dict[str, dict[str, Record]] = {}
 
 
 class Verdict(NamedTuple):
-    """The official reward, and what stands against it: records that differ, outputs that nobody said."""
+    """The official reward, 0 or 1, with the records (table, key) that differ and the outputs that were not said."""
 
     reward: float
     differences: list[tuple[str, str]]
@@ -85,41 +92,54 @@ class Verdict(NamedTuple):
 
 @dataclass(eq=False)
 class Domain:
-    """Everything that stays the same from episode to episode; shared by all of them.
-
-    `tools` are the assistant's, `user_tools` the customer's, if it has any; `terminating` names those that end an
-    episode; `official` is the name of the official domain whose error texts are spoken; `corrected` mends what
-    `CORRECTIONS` lists; `user_role` is what the customer is told, around {instruction} and {stop};
-    `official_user_role` the same as the official user simulator has it, empty where that is not known.
-    """
+    """What all episodes of a domain share; never changed."""
 
     name: str
+
+    # The official domain whose error texts the tools use.
     official: str
+
+    # The assistant's instructions.
     policy: str
+
+    # The assistant's tools by name.
     tools: Mapping[str, Tool]
+
+    # The names of tools that end an episode.
     terminating: frozenset[str]
+
     database: Database
+
+    # The tasks by split.
     splits: Mapping[str, Sequence[Task]]
+
+    # Whether the tools do what `CORRECTIONS` lists instead of the official behaviour.
     corrected: bool = False
+
+    # The customer's tools by name.
     user_tools: Mapping[str, Tool] = field(default_factory=dict)
+
+    # The customer's instructions, with {instruction} and {stop}.
     user_role: str = USER_ROLE
+
+    # The official user simulator's prompt, with {instruction} and {stop}; empty if it is not known.
     official_user_role: str = ""
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the assistant is told of its tools."""
+        """The schemas of the assistant's tools."""
         return tuple(tool.spec for tool in self.tools.values())
 
     @cached_property
     def user_specs(self) -> tuple[ToolSpec, ...]:
-        """What the customer is told of its tools."""
+        """The schemas of the customer's tools."""
         return tuple(tool.spec for tool in self.user_tools.values())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Domain:
-        return self  # nothing in it changes, so that forked envs share it
+        return self  # it never changes, so forked envs share it
 
     def session(self, task: Task | None = None) -> Session:
-        """Fresh data for one episode, with what the task brings."""
+        """Fresh data for one episode, with the task's own records."""
         session = self.database.session(self.corrected)
         for table, records in task.data.items() if task else ():
             for key, record in records.items():
@@ -127,15 +147,15 @@ class Domain:
         return session
 
     def call(self, session: Session, name: str, arguments: Mapping[str, Any], *, by_user: bool = False) -> Outcome:
-        """Call a tool of the assistant's, or of the customer's, in an episode. Never raises."""
+        """Call one of the assistant's tools, or with `by_user` one of the customer's. Never raises."""
         return call(self.user_tools if by_user else self.tools, session, name, arguments, self.official)
 
     def hands_over(self, task: Task) -> bool:
-        """Whether a task's own calls end an episode, by handing the customer over to a human."""
+        """Whether a task's reference calls end the episode with a transfer to a human."""
         return any(action.name in self.terminating for action in task.actions)
 
     def goal(self, split: str, index: int) -> Session:
-        """The state after a task's own calls on fresh data, those that end an episode left out; kept."""
+        """The data after a task's reference calls, without those that end an episode; cached, so do not change it."""
         return self._goals(split, index)  # type: ignore[no-any-return]
 
     @cached_property
@@ -151,13 +171,13 @@ class Domain:
         return lru_cache(None)(goal)
 
     def judge(self, split: str, index: int, session: Session, messages: Sequence[str]) -> Verdict:
-        """The official reward: 1 if the data is as in the goal and every output was said, else 0.
+        """The official reward: 1 if the data equals the goal and every output was said, else 0.
 
         Args:
             split, index: the task.
             session: the episode's data at its end.
-            messages: every message of the assistant to the customer. An output counts as said if it occurs in one
-                of them; case and commas of the message do not matter.
+            messages: the assistant's messages to the customer. An output was said if one of them contains it; case
+                and commas of the message are ignored.
         """
         differences = session.differences(self.goal(split, index))
         heard = [message.lower().replace(",", "") for message in messages]
@@ -166,11 +186,15 @@ class Domain:
         return Verdict(0.0 if differences or missing else 1.0, differences, missing)
 
     def trivial_baselines(self, split: str, *, strict: bool = False) -> dict[str, tuple[float, ...]]:
-        """The reward of trivial policies on each task; see `MultiAgentEnv.trivial_baselines`.
+        """The rewards of trivial policies by task; see `MultiAgentEnv.trivial_baselines`.
 
-        "noop" calls nothing and says all that is to be said, "transfer" hands over at once (`strict` as
-        `TauEnv` has it), "gold-without-words" makes the task's own calls and says nothing. "gold" makes these calls
-        and says all that is to be said: no floor, but what can be reached, 1 where a task is sound. None is cut off.
+        "noop" makes no calls and says all outputs. "transfer" transfers to a human at once. "gold-without-words" makes
+        the reference calls and says no outputs. "gold" makes the reference calls and says all outputs: no trivial
+        baseline but the best possible reward, 1 if the task can be solved. No limit on actions applies.
+
+        Args:
+            split: the split.
+            strict: the option transfer="strict" of `TauEnv`.
         """
         rewards: dict[str, list[float]] = {"noop": [], "transfer": [], "gold-without-words": [], "gold": []}
         for index, task in enumerate(self.splits[split]):
@@ -184,10 +208,16 @@ class Domain:
 
 
 def load_domain(folder: Path, tools: ModuleType, *, name: str, official: str) -> Domain:
-    """Read a domain's folder; `tools` is the module of its tools.
+    """Read a domain's folder.
+
+    Args:
+        folder: in the layout at the top of this file.
+        tools: the module with `TOOLS`.
+        name: the domain's name.
+        official: the official domain whose error texts the tools use.
 
     Raises:
-        RecordError: a file is missing or is not what it should be; the message names it.
+        RecordError: a file is missing or has the wrong content; the message names it.
     """
     tables = {file.stem: _read_table(file) for file in sorted((folder / "data").glob("*.json"))}
     splits = {file.stem.removeprefix("tasks_"): _read_tasks(file) for file in sorted(folder.glob("tasks_*.json"))}
@@ -251,7 +281,7 @@ def _read_tasks(file: Path) -> tuple[Task, ...]:
 
 
 def _task(written: Any) -> Task:
-    """A task as its file has it, each field of the type that it should be."""
+    """A task from its JSON; raises where a field is missing or has the wrong type."""
     task = {
         "user_id": written["user_id"],
         "instruction": written["instruction"],

@@ -4,8 +4,8 @@ The assistant's reward is the official one; `failure` names what is wrong. The u
 finished dialogue:
 
     task        the same as the assistant's
-    fidelity    how closely the user keeps to its instruction: invents nothing, gives what is needed
-    judge:MODEL a language model's opinion, see `judge.Judge`
+    fidelity    how closely the user follows its instruction: invents nothing, gives what is needed
+    judge:MODEL a language model's score, see `judge.Judge`
 """
 
 from __future__ import annotations
@@ -26,13 +26,19 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 _NAME = re.compile("[A-Z0-9@]")
 _WORD = re.compile(r"\w+")
 _COPIED = 12
-"""So many words in a row that stand in the instruction are read out, not said."""
+"""A message with this many consecutive words of the instruction counts as copied."""
 
 
 def failure(verdict: Verdict, end: End, may_hand_over: bool = True) -> str:
-    """The kind of a failure, empty if there is none.
+    """The kind of a failure: "cut off", "broken call", "handed over", "data", "outputs" or "data and outputs".
 
-    "cut off", "broken call", "handed over", "data", "outputs" or "data and outputs".
+    Args:
+        verdict: the official reward's parts.
+        end: how the dialogue ended.
+        may_hand_over: whether a transfer to a human is allowed in this task.
+
+    Returns:
+        The kind; empty if the task was solved.
     """
     if end in ("cut off", "broken call"):
         return end
@@ -47,25 +53,25 @@ def task_reward(dialogue: Dialogue) -> float:
 
 
 def fidelity(dialogue: Dialogue) -> float:
-    """How closely the user keeps to its instruction, from 0 to 1: the product of the shares in `Fidelity`."""
+    """How closely the user follows its instruction, from 0 to 1: the product of the shares in `Fidelity`."""
     return math.prod(measure_fidelity(dialogue))
 
 
 class Fidelity(NamedTuple):
-    """Shares from 0 to 1.
+    """Shares from 0 to 1."""
 
-    `known`: of the details (long numbers, email addresses) the user gave, those that stand in the instruction or
-    that the assistant had said before; one that is neither is invented.
-    `needed`: of the names, ids and numbers in the instruction that the task's own calls are made with, those the
-    user gave; where there are none, of the details in the instruction; where there are none either, 1 if it said
-    anything.
-    `own_words`: of its messages, those that read out no long stretch of the instruction.
-    `ended`: 0 if the dialogue had to be cut off.
-    """
-
+    # Of the details (long numbers, email addresses) that the user gave: those in the instruction or in an earlier
+    # message of the assistant. Others are invented.
     known: float
+
+    # Of the names, ids and numbers of the instruction that are arguments of reference calls: those that the user gave.
+    # If there are none: of the details in the instruction. If there are none either: 1 if the user wrote anything.
     needed: float
+
+    # Of the user's messages: those without 12 consecutive words of the instruction.
     own_words: float
+
+    # 0 if the dialogue was cut off, else 1.
     ended: float
 
 
@@ -89,7 +95,7 @@ def reward_named(name: str) -> UserReward:
     """The user's reward by a name: "task", "fidelity" or "judge:MODEL", as in judge:qwen@http://127.0.0.1:8000/v1.
 
     Raises:
-        InvalidOption: there is none of this name.
+        InvalidOption: there is no reward of this name.
         ConfigError, LLMError, MissingPackage: the judge's model cannot be made.
     """
     kind, colon, model = name.partition(":") if isinstance(name, str) else ("", "", "")
@@ -105,7 +111,7 @@ def reward_named(name: str) -> UserReward:
 
 @lru_cache(None)
 def _judge(model: str) -> UserReward:
-    """One judge for all envs: each has an event loop in a thread of its own."""
+    """The judge for a model, shared by all envs, since each judge has a thread with an event loop."""
     from marl_gem.llm.models import Models
 
     return Judge(Models().get(model))
@@ -136,7 +142,7 @@ def _needed(task: Task, messages: list[str]) -> float:
 
 
 def _details(text: str) -> list[str]:
-    """What cannot be said by chance: numbers of three digits or more, within ids as well, and email addresses."""
+    """Numbers of three digits or more, also within ids, and email addresses."""
     text = _THOUSANDS.sub("", text.lower())
     return _NUMBER.findall(text) + [word.strip("<>()[],.;:!?\"'") for word in text.split() if "@" in word]
 
@@ -147,13 +153,13 @@ def _stretches(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def _words(text: str) -> str:
-    """The words of a text, with a blank before and after each, so that whole words are found in it; empty if none."""
+    """The words of a text with a space before and after each, so that a search finds complete words; empty if none."""
     words = _WORD.findall(text.lower())
     return f" {' '.join(words)} " if words else ""
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts within JSON."""
+    """All strings in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list)):
@@ -162,5 +168,5 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _share(holds: list[bool]) -> float:
-    """The share that holds; 1 where there is nothing to hold."""
+    """The share of true values; 1 if there are none."""
     return sum(holds) / len(holds) if holds else 1.0

@@ -1,12 +1,12 @@
-"""Scripted policies for both seats: an oracle that does what each task asks for, and trivial baselines.
+"""Scripted policies for both seats: an oracle that solves each task, and trivial baselines.
 
-    oracle              makes the task's own calls, then says what must be said
-    gold-without-words  makes the task's own calls and says nothing of use
-    noop                calls nothing, but says what must be said
-    transfer            hands over to a human at once
+    oracle              makes the task's reference calls, then says its outputs
+    gold-without-words  makes the task's reference calls and says no outputs
+    noop                makes no calls, says all outputs
+    transfer            transfers to a human at once
 
-As the user, each says its instruction and stops once it is answered. They read the task's number from
-`info["task"]`, which a language model is never shown.
+As the user, each says its instruction and stops after the answer. They read the task's number from `info["task"]`,
+which language models do not see.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from marl_gem.tools.calls import write_call
 from marl_gem.types import Observation, Response, Role
 
 Script: TypeAlias = Callable[[Domain, Task], Iterator[str]]
-"""What the assistant says and calls, one response after the other."""
+"""The assistant's responses to a task, in order."""
 
 
 def oracle(domain: Domain, task: Task) -> Iterator[str]:
-    """The task's own calls, what must be said, and then, where the task hands over, that."""
+    """The reference calls, the outputs, and at the end the reference calls that end the episode."""
     yield from _gold(domain, task)
     if task.outputs or not domain.hands_over(task):
         yield _say(task.outputs)
@@ -36,18 +36,18 @@ def oracle(domain: Domain, task: Task) -> Iterator[str]:
 
 
 def gold_without_words(domain: Domain, task: Task) -> Iterator[str]:
-    """The task's own calls, without what must be said."""
+    """The reference calls and no outputs."""
     yield from _gold(domain, task)
     yield "Done."
 
 
 def noop(domain: Domain, task: Task) -> Iterator[str]:
-    """What must be said, without a call."""
+    """The outputs and no calls."""
     yield _say(task.outputs)
 
 
 def transfer(domain: Domain, task: Task) -> Iterator[str]:
-    """Handing over at once, where the domain has a tool for it."""
+    """A transfer to a human, if the domain has a tool for it."""
     for name in sorted(domain.terminating & domain.tools.keys()):
         yield write_call(name, dict.fromkeys(domain.tools[name].parameters, ""))
 
@@ -61,10 +61,10 @@ SCRIPTS: dict[str, Script] = {
 
 
 def policy(scenario: str, options: Mapping[str, Any], script: str) -> ScriptPolicy:
-    """The policy that is seated as `scripted:NAME`; see `marl_gem.registry.register_policy`.
+    """The policy behind `scripted:NAME`; see `marl_gem.registry.register_policy`.
 
     Raises:
-        ConfigError: the scenario is no TAU domain, so that its tasks have no calls to make.
+        ConfigError: the scenario is not a TAU domain, so its tasks have no reference calls.
     """
     env = registry.make(scenario, **options)
     if not isinstance(env, TauEnv):
@@ -73,11 +73,12 @@ def policy(scenario: str, options: Mapping[str, Any], script: str) -> ScriptPoli
 
 
 class ScriptPolicy:
-    """Plays a script in the assistant's seat and the cooperative customer in the user's.
+    """A script in the assistant's seat, and a cooperative customer in the user's.
 
     Args:
         script: one of `SCRIPTS`, by name.
-        domain, tasks: the domain, and its tasks in the order that `info["task"]` counts.
+        domain: the domain.
+        tasks: the domain's tasks; `info["task"]` is the index.
     """
 
     def __init__(self, script: str, domain: Domain, tasks: Sequence[Task]) -> None:
@@ -103,7 +104,7 @@ class ScriptPolicy:
 
 
 class ScriptAgent:
-    """A script in one seat of one episode. The task is the one in its first `info`."""
+    """A script in one seat of one episode; the first `info` gives the task."""
 
     def __init__(self, lines: Callable[[int], Iterator[str]]) -> None:
         self._lines = lines
@@ -116,7 +117,10 @@ class ScriptAgent:
 
 
 def _gold(domain: Domain, task: Task, *, terminating: bool = False, by_user: bool = False) -> Iterator[str]:
-    """The task's own calls that end the episode, or all others; those that only the customer can make apart."""
+    """The reference calls of the assistant, or with `by_user` of the customer.
+
+    Only those that end the episode if `terminating`, else only those that do not.
+    """
     for action in task.actions:
         if (action.name in domain.terminating) == terminating and (action.name not in domain.tools) == by_user:
             yield write_call(action.name, action.arguments)

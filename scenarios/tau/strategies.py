@@ -1,6 +1,6 @@
-"""The strategies of both seats by name, as in `--seat user=MODEL@URL,strategy=react`.
+"""Registers the strategies of both seats, as in `--seat user=MODEL@URL,strategy=react`.
 
-Without one a model is the plain customer, or the assistant that calls tools as its back end does.
+Without a strategy, a user's answer is its message and an assistant calls tools in its back end's format.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ from marl_gem.scenarios.tau.env import ASSISTANT, USER, TauEnv
 from marl_gem.scenarios.tau.scripts import ScriptPolicy
 
 EXAMPLES = "train"
-"""The split whose tasks examples are made of."""
+"""The split whose tasks serve as examples."""
 
 _HERE = "marl_gem.scenarios.tau"
 _STRATEGIES: tuple[tuple[str, str, str, tuple[Need, ...], str], ...] = (
-    (USER, "react", "users:react", (), "Thinks before each message; the thought is not sent."),
-    (USER, "verify", "users:verify", ("judge",), "Has each message judged, and draws another if it is refused."),
+    (USER, "react", "users:react", (), "Writes a thought before each message; it is not sent."),
+    (USER, "verify", "users:verify", ("judge",), "A judge checks each message; a rejected one is sampled again."),
     (
         USER,
         "reflect",
         "users:reflect",
         ("judge",),
-        "Has each message judged, and rewrites it if it is refused.",
+        "A judge checks each message; a rejected one is rewritten with the judge's reason.",
     ),
     (ASSISTANT, "act", "assistants:act", (), "Every answer is one action, written as JSON."),
     (ASSISTANT, "react", "assistants:react", (), "As act, after a thought that is not sent."),
-    (USER, "official", "official_seats:user", ("env",), "As published scores were made; with the option official."),
+    (USER, "official", "official_seats:user", ("env",), "As for published scores; requires official=true."),
     (
         ASSISTANT,
         "official",
         "official_seats:assistant",
         ("env",),
-        "As published scores were made; with the option official.",
+        "As for published scores; requires official=true.",
     ),
-    (ASSISTANT, "few-shot", "strategies:few_shot", ("env",), "Is shown five dialogues that went well."),
+    (ASSISTANT, "few-shot", "strategies:few_shot", ("env",), "Five solved dialogues are in its instructions."),
 )
 
 
 def register_strategies(scenario: str) -> None:
-    """Let a scenario, or a family, offer the strategies of `users.py` and `assistants.py`."""
+    """Register all strategies for a scenario or a family."""
     for agent, name, where, needs, what in _STRATEGIES:
         register_strategy(scenario, agent, name, f"{_HERE}.{where}", description=what, needs=needs)
 
 
 def few_shot(policy: Policy, env: MultiAgentEnv) -> Policy:
-    """`assistants.few_shot`, with the examples that the scenario's own tasks give.
+    """`assistants.few_shot` with examples from the scenario's train tasks.
 
     Args:
-        policy: the assistant.
+        policy: the policy to wrap.
         env: an env of the scenario, for its domain and split.
 
     Raises:
-        ConfigError: the scenario has no domain, or no tasks but those that are played.
+        ConfigError: the scenario is not a TAU domain, has no train tasks, or plays them itself.
     """
     if not isinstance(env, TauEnv):
         raise ConfigError(f"{env.scenario} has no TAU tasks, which few-shot makes its examples of")
@@ -75,10 +75,10 @@ def few_shot(policy: Policy, env: MultiAgentEnv) -> Policy:
 
 @functools.cache
 def gold_dialogues(domain: Domain) -> tuple[str, ...]:
-    """A dialogue for each train task that goes well when its own calls are made, as `assistants.example` tells it.
+    """A dialogue for each train task that its reference calls solve, as `assistants.example` writes it.
 
-    The customer says its instruction as it stands, and the assistant nothing but what must be said: no examples of
-    style, but of which calls a wish comes to.
+    The customer sends its instruction unchanged and the assistant only the outputs: the dialogues show which calls a
+    task needs, not how to phrase messages.
     """
     oracle = ScriptPolicy("oracle", domain, domain.splits[EXAMPLES])
     jobs = [Job(0, oracle, str(task), {"task": task}) for task in range(len(domain.splits[EXAMPLES]))]
