@@ -1,1 +1,1 @@
-"""Scenarios: one file or folder a family. They are found through the registry, never imported by name."""
+"""Scenarios: one file or folder per family. The registry finds them; the core imports none by name."""

@@ -28,9 +28,13 @@ GAME_VALUE = -1 / 18
 
 
 def analyse(env: MultiAgentEnv, strategy: analysis.Strategy) -> dict[str, float]:
-    """The registered analysis: what two policies come to, one in each seat.
+    """The registered analysis of two policies, one in each seat.
 
-    Each information set's probabilities are scaled to its two legal moves; where both are 0, either counts as half.
+    Each information set's probabilities are scaled to its two legal moves; if both are 0, each counts as 0.5.
+
+    Args:
+        env: a fresh env, which is reset.
+        strategy: the policies' probabilities.
 
     Returns:
         `exploitability` in chips a hand, see `exploitability`; `value/player_0`, what the first player wins a hand
@@ -59,7 +63,7 @@ def read_strategy(env: MultiAgentEnv, strategy: analysis.Strategy) -> tuple[dict
 
 
 def _decision_nodes(env: MultiAgentEnv) -> Iterator[Node]:
-    """Every node of the game tree at which somebody acts."""
+    """Every node of the game tree at which a player acts."""
     pending: dict[str, Node] = {}
     for seed in itertools.count():
         env.reset(seed=seed)
@@ -82,7 +86,7 @@ def _game(node: Node) -> KuhnPoker:
 
 
 def uniform() -> dict[InformationSet, float]:
-    """Every move as likely as the other."""
+    """Both moves have probability 0.5 everywhere."""
     return dict.fromkeys(INFORMATION_SETS, 0.5)
 
 
@@ -147,17 +151,17 @@ def best_response_value(seat: int, strategy: Strategy) -> float:
 
 
 def exploitability(strategy: Strategy) -> float:
-    """How much best responses win against a strategy that plays both seats, summed over the seats, halved.
+    """The mean over both seats of what a best response wins against a strategy, in chips per hand.
 
-    Also known as NashConv / 2, in chips a hand. An equilibrium has 0, uniform play 0.458.
+    This is NashConv / 2: 0 at an equilibrium, 0.458 for uniform play.
     """
     return (best_response_value(0, strategy) + best_response_value(1, strategy)) / 2
 
 
 def average(strategies: Sequence[Strategy]) -> dict[InformationSet, float]:
-    """The one strategy that plays like picking one of `strategies` at random before each hand.
+    """The strategy that equals playing one of `strategies`, drawn uniformly before each hand.
 
-    At every information set each strategy counts by how likely its own earlier moves lead there.
+    At an information set, each strategy's weight is the probability of its own earlier moves that lead there.
     """
 
     def reach_of(strategy: Strategy, at: InformationSet) -> float:

@@ -35,7 +35,12 @@ def moves(history: History) -> tuple[str, ...]:
 
 
 def winnings(cards: str, history: History) -> int:
-    """What the first player wins, in chips, when the hand is over. `cards` holds both cards, the first's first."""
+    """What the first player wins, in chips, at the end of a hand.
+
+    Args:
+        cards: both cards, the first player's first, such as "KJ".
+        history: all moves.
+    """
     if history[-1] == "fold":
         return 1 if history == ("bet", "fold") else -1
     stake = 2 if history[-1] == "call" else 1
@@ -43,7 +48,7 @@ def winnings(cards: str, history: History) -> int:
 
 
 def situation(card: str, history: History) -> str:
-    """An information set in words: what the player to move knows."""
+    """The text of an information set: what the player to move knows."""
     past = ", ".join(history) or "nothing"
     return f"Your card: {card}. Moves so far: {past}. Your moves: {' '.join(f'[{move}]' for move in moves(history))}"
 
@@ -51,8 +56,8 @@ def situation(card: str, history: History) -> str:
 class KuhnPoker(MultiAgentEnv):
     """One hand. A move is written `[check]`, `[bet]`, `[fold]` or `[call]`; the first one in the text counts.
 
-    Rewards are chips, from -2 to 2, and sum to zero. A text without a legal move forfeits the hand: the
-    mover pays what it has put into the pot, and `infos` say so.
+    Rewards are chips, from -2 to 2, and sum to zero. A text without a legal move loses the hand: the mover pays what it
+    has put into the pot, and its info has `illegal`.
     """
 
     possible_agents = PLAYERS
@@ -88,7 +93,7 @@ class KuhnPoker(MultiAgentEnv):
         move = match[1].lower() if match else None
         if move not in moves(self.history):
             self.infos[agent]["illegal"] = f"{action[:80]!r} holds none of {self.legal_actions(agent)}"
-            self._end({agent: -1.0, other: 1.0})  # whoever is to move has put in the ante alone
+            self._end({agent: -1.0, other: 1.0})  # the player to move has put in only the ante
             return
         self.history += (move,)
         if moves(self.history):

@@ -31,8 +31,8 @@ _MOVE_IN_TEXT = re.compile(r"\[\s*(\d+)\s*\]")
 class TicTacToe(MultiAgentEnv):
     """Player 0 marks X and begins. A move is the number of an empty square in brackets, such as `[5]`.
 
-    The first number in brackets counts. Rewards: 1 to the winner and -1 to the loser, 0 each for a draw. A
-    text without a legal move loses, and `infos` say so.
+    The first number in brackets counts. Rewards: 1 to the winner and -1 to the loser, 0 each for a draw. A text without
+    a legal move loses, and the mover's info has `illegal`.
     """
 
     possible_agents = PLAYERS

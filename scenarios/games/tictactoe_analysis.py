@@ -52,9 +52,9 @@ def read_board(text: str) -> str:
 def analyse(env: MultiAgentEnv, strategy: Strategy, marks: str) -> dict[str, float]:
     """The registered analysis: how often a policy loses to perfect play.
 
-    Every position that can come about is visited once, weighted by its probability. The strategy is asked with one
-    of the histories that lead there, so the result is exact for policies that are shown the current observation
-    alone. An illegal answer counts as an empty text, with the consequences that the scenario gives it.
+    Every reachable position is visited once, weighted by its probability. The strategy gets one of the histories that
+    lead there, so the result is exact for policies that see only the current observation. An illegal answer counts as
+    an empty text, with the consequences that the scenario gives it.
 
     Args:
         env: a fresh env, which is reset.

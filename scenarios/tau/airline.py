@@ -1,7 +1,8 @@
 """The tools of the airline: reservations, users, flights.
 
-Exactly what the official tools do, in the order in which they check, oddities included: a missing reservation
-is a missing user, a changed cabin is not written down, seats never run out by booking.
+They do what the official tools do and check in the same order, including that an unknown reservation is reported as an
+unknown user, that a changed cabin is not stored, and that bookings do not reduce the free seats. The docstrings are the
+tools' schemas.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from marl_gem.scenarios.tau.database import Record, Session, copy_json
 from marl_gem.scenarios.tau.tool import Refused, tool
 
 NOW = "2024-05-15T15:00:00"
-"""The moment at which every booking is made."""
+"""The time of every booking."""
 
 AIRPORTS = {
     "SFO": "San Francisco",
@@ -41,7 +42,7 @@ AIRPORTS = {
 }
 
 MOST_PAYMENTS = 10_000
-"""The most payments of a reservation that can still be cancelled."""
+"""A reservation with more payments cannot be cancelled."""
 
 Cabin = Literal["basic_economy", "economy", "business"]
 
@@ -109,7 +110,7 @@ def book_reservation(
         if method["source"] == "gift_card":
             method["amount"] -= payment["amount"]
         elif method["source"] == "certificate":
-            del user["payment_methods"][method_id]  # what is left of it is lost
+            del user["payment_methods"][method_id]  # including what remains of it
     reservation = {
         "reservation_id": reservation_id,
         "user_id": user_id,
@@ -138,7 +139,7 @@ def cancel_reservation(db: Session, reservation_id: str) -> str:
         reservation_id: The reservation's id, such as 'ZFA04Y'.
     """
     if len(_reservation(db, reservation_id)["payment_history"]) > MOST_PAYMENTS:
-        raise Refused("too many payments to refund")  # officially each time refunds all refunds, and doubles the list
+        raise Refused("too many payments to refund")  # officially refunds are refunded too: the list doubles
     reservation = db["reservations"].edit(reservation_id)
     refunds = [
         {"payment_id": payment["payment_id"], "amount": -payment["amount"]}
@@ -223,7 +224,7 @@ def search_onestop_flight(db: Session, origin: str, destination: str, date: str)
                 [
                     _without_dates(first) | first["dates"][date] | {"date": date},
                     _without_dates(second)
-                    | second["dates"][second_date if db.corrected else date]  # officially of the first day
+                    | second["dates"][second_date if db.corrected else date]  # the official code takes the first day's
                     | {"date": second_date},
                 ]
             )
@@ -360,7 +361,7 @@ def _reservation(db: Session, reservation_id: str) -> Record:
 
 
 def _price_now(db: Session, flight: Record, cabin: str, passengers: Any) -> None:
-    """Check that a flight can be had, and write its price, origin and destination into the segment."""
+    """Check that a flight is available, and write its price, origin and destination into the segment."""
     number = flight["flight_number"]
     if number not in db["flights"]:
         raise Refused(f"flight {number} not found")
@@ -378,13 +379,13 @@ def _price_now(db: Session, flight: Record, cabin: str, passengers: Any) -> None
 
 
 def _next_day(date: str, corrected: bool) -> str:
-    """The day after; officially without a zero before a single digit, so that such a day is never found."""
+    """The next day; the official code writes no zero before a single digit, so such a day is never found."""
     day = int(date[-2:]) + 1
     return f"{date[:-2]}{day:02}" if corrected else f"2024-05-{day}"
 
 
 def _free(taken: Any, pattern: str, start: int) -> str:
-    """The first id of this pattern that is not taken."""
+    """The first id of this pattern, counting from `start`, that is not in use."""
     return next(name for name in map(pattern.format, itertools.count(start)) if name not in taken)
 
 
@@ -411,7 +412,7 @@ def _without_dates(flight: Record) -> Record:
 
 
 def _flights_from(db: Session, origin: Any) -> list[Record]:
-    """All flights from an airport in the order of the file; made once for all episodes, as no tool changes them."""
+    """All flights from an airport in the order of the file; cached for all episodes, as no tool changes them."""
     indexes = db.database.indexes
     if "origin" not in indexes:
         found: dict[str, list[Record]] = {}

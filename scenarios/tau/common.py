@@ -1,4 +1,4 @@
-"""The tools that every domain offers: a calculator, a place to think, and handing the customer over."""
+"""The tools that every official domain has: a calculator, a note for thoughts, and a transfer to a human."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from marl_gem.scenarios.tau.tool import Refused, tool
 
 _ALLOWED = "0123456789+-*/(). "
 _LONGEST = 100_000
-"""The most characters of an expression: to parse a text takes 250 times its memory."""
+"""The most characters of an expression: the parser needs about 250 times their memory."""
 _BITS = 200_000
-"""Integers above this many bits are too large for a float, and are not computed."""
+"""The most bits of an integer: larger ones are not computed, as they do not fit into a float."""
 _ALL_BITS = 10_000_000
-"""The most bits of all integers of one expression together, which bounds the time it takes to about a second."""
+"""The most bits of all integers of an expression together; bounds the time to about a second."""
 _CALL = re.compile(r"[\d.)] *\(")
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
@@ -68,10 +68,10 @@ def transfer_to_human_agents(db: Session, summary: str) -> str:
 
 
 def _evaluate(expression: str) -> Any:
-    """The value of the expression in Python, without running it; errors are those of `eval`.
+    """The value of an expression as in Python, computed without `eval`; errors are those of `eval`.
 
-    This is done in a thread of its own: how deeply the parser and the compiler may nest depends on the depth of the
-    stack they are called from, and an answer must not depend on the caller's.
+    It runs in a new thread: the depth of nesting that the parser and the compiler accept depends on the stack they are
+    called from, and the result must not depend on the caller's.
     """
     result: list[Any] = []
 
@@ -91,19 +91,19 @@ def _evaluate(expression: str) -> Any:
 
 
 def _parse_and_evaluate(expression: str) -> Any:
-    if not _CALL.search(expression):  # the compiler warns of those, and they fail anyway
-        compile(expression, "<string>", "eval")  # it has a limit of its own for nesting
+    if not _CALL.search(expression):  # the compiler warns of calls of numbers, which fail anyway
+        compile(expression, "<string>", "eval")  # for its limit on nesting
     return _Calculator().value(ast.parse(expression, "<string>", "eval").body)
 
 
 class _Calculator:
-    """Evaluates one expression; raises OverflowError where its integers grow so large that it would take long."""
+    """Evaluates one expression; raises OverflowError if its integers exceed the limits above."""
 
     def __init__(self) -> None:
         self._bits = 0
 
     def value(self, node: ast.expr) -> Any:
-        """The value of a node. What nests to the left, as a long sum does, is worked through without recursion."""
+        """The value of a node. Nesting to the left, as in a long sum, is evaluated without recursion."""
         outer: list[ast.BinOp | ast.UnaryOp] = []
         while isinstance(node, (ast.BinOp, ast.UnaryOp)):
             outer.append(node)
@@ -127,7 +127,7 @@ class _Calculator:
         return tuple(self.value(element) for element in getattr(node, "elts", ()))
 
     def _fail_to_call(self, node: ast.Call) -> NoReturn:
-        """What Python says of `2(3)`, `2(*3)` and `2(**3)`; there are no commas, and so no further arguments."""
+        """Raise Python's error for `2(3)`, `2(*3)` or `2(**3)`; without commas there is only one argument."""
         called = self.value(node.func)
         for argument in node.args:
             value = self.value(argument.value if isinstance(argument, ast.Starred) else argument)

@@ -1,12 +1,12 @@
-"""The data behind a domain: loaded once, shared by all episodes, copied record by record where one writes.
+"""A domain's data: loaded once, shared by all episodes; a record is copied when an episode first writes to it.
 
     Database   the tables of a domain, never changed after loading
     Session    one episode's view of them, with its changes
     Table      a session's view of one table
 
-A record is a plain dict of JSON values. Two states are equal where all records are equal as JSON with sorted
-keys, which tells 1 from 1.0 as the official benchmark does. That text of each record is kept, and made anew
-only for records that a session wrote, so that neither a reset nor a comparison reads the whole database.
+A record is a dict of JSON values. Two states are equal if all records are equal as JSON with sorted keys, so 1 and 1.0
+differ, as in the official benchmark. The JSON of each record is cached and made again only for records that a session
+wrote, so neither a reset nor a comparison reads all data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Record: TypeAlias = dict[str, Any]
 
 
 class Database:
-    """The tables of a domain, as `{"orders": {"#W1": {...}, ...}, ...}`; shared, so never change them."""
+    """The tables of a domain, `{"orders": {"#W1": {...}, ...}, ...}`; all episodes share them, so never change them."""
 
     def __init__(self, tables: Mapping[str, Mapping[str, Record]]) -> None:
         self.tables = {name: dict(records) for name, records in tables.items()}
@@ -43,15 +43,18 @@ class Database:
 
     @cached_property
     def indexes(self) -> dict[str, Any]:
-        """Where tools keep what they look things up by in the shared data; theirs to fill."""
+        """A cache for indexes of the shared data; tools fill it."""
         return {}
 
 
 class Session:
     """One episode's view of a database: tables by name, each like a dict of records.
 
-    Copying one (`copy.deepcopy`) copies what it wrote and shares the rest. With `corrected`
-    tools leave out the oddities of the official ones; see `domain.CORRECTIONS`.
+    `copy.deepcopy` copies the records that it wrote and shares the others.
+
+    Args:
+        database: the shared data.
+        corrected: whether tools do what `domain.CORRECTIONS` lists instead of the official behaviour.
     """
 
     def __init__(self, database: Database, corrected: bool = False) -> None:
@@ -79,7 +82,7 @@ class Session:
         )
 
     def digest(self) -> str:
-        """The official hash of the whole: SHA-256 of `json.dumps(data, sort_keys=True)`."""
+        """The official hash of all data, in hexadecimal: SHA-256 of `json.dumps(data, sort_keys=True)`."""
         sha = hashlib.sha256(b"{")
         for index, name in enumerate(sorted(self.database.tables)):
             table = self[name]
@@ -92,7 +95,7 @@ class Session:
 
 
 class Table:
-    """A session's view of one table. What is read is shared and must not be changed; `edit` gives what may be."""
+    """A session's view of one table. Records that are read are shared, so change only those that `edit` returns."""
 
     def __init__(self, database: Database, name: str) -> None:
         self._shared = database.tables[name]
@@ -111,18 +114,18 @@ class Table:
         yield from (key for key in self._written if key not in self._shared)
 
     def items(self) -> Iterator[tuple[str, Record]]:
-        """Keys and records, in the order of the data's file, then what was added."""
+        """Keys and records in the order of the data file, then the added ones."""
         return ((key, self[key]) for key in self)
 
     def edit(self, key: str) -> Record:
-        """The session's own copy of a record, to change in place."""
+        """The session's copy of a record, to be changed in place."""
         if key not in self._written:
             self._written[key] = copy_json(self._shared[key])
         self._written_texts.pop(key, None)
         return self._written[key]
 
     def add(self, key: str, record: Record) -> None:
-        """A new record, or another in place of the old one."""
+        """Add a record, or replace the one with this key."""
         self._written[key] = record
         self._written_texts.pop(key, None)
 
@@ -147,18 +150,18 @@ class Table:
 
 
 def copy_json(value: Any) -> Any:
-    """A copy of what JSON holds; three times as fast as `copy.deepcopy`."""
+    """A deep copy of a JSON value; three times as fast as `copy.deepcopy`."""
     if isinstance(value, dict):
         return {key: copy_json(part) for key, part in value.items()}
     return [copy_json(part) for part in value] if isinstance(value, list) else value
 
 
 def canonical(record: Record) -> str:
-    """A record as JSON with sorted keys; one that cannot be written so is equal to none that can."""
+    """A record as JSON with sorted keys; the error's text, which equals no JSON, if it cannot be written."""
     try:
         return json.dumps(record, sort_keys=True)
     except (
         ValueError,
         RecursionError,
-    ) as error:  # an integer of too many digits, or levels that the stack has no room for
+    ) as error:  # an integer of too many digits, or too deep for the stack
         return str(error)

@@ -1,8 +1,7 @@
 """The tools of the shop: orders, products, users.
 
-Exactly what the official tools do, in the order in which they check, oddities included: amounts that keep
-their float noise, refunds of refunds, statuses that lock an order. `db["orders"][id]` reads a record, and
-`db["orders"].edit(id)` gives the copy to write to.
+They do what the official tools do and check in the same order, including amounts that are not rounded, refunds of
+refunds, and statuses that lock an order. The docstrings are the tools' schemas.
 """
 
 from __future__ import annotations
@@ -320,7 +319,7 @@ def _user(db: Session, user_id: str) -> Record:
 
 
 def _methods(db: Session, order: Record, edit: bool = False) -> dict[str, Record]:
-    """The payment methods of the customer whose order it is."""
+    """The payment methods of an order's customer."""
     users = db["users"]
     user = users.edit(order["user_id"]) if edit else users[order["user_id"]]
     return user["payment_methods"]  # type: ignore[no-any-return]
@@ -335,7 +334,7 @@ def _is_short(method: Record, amount: float) -> bool:
 
 
 def _still_paid(order: Record) -> list[Record]:
-    """What each payment method has paid and not got back."""
+    """What each payment method has paid less its refunds, as entries of a payment history."""
     paid: dict[str, float] = {}
     for entry in order["payment_history"]:
         sign = 1 if entry["transaction_type"] == "payment" else -1
@@ -355,7 +354,7 @@ def _check_items(db: Session, order: Record, item_ids: list[str], complaint: str
 
 
 def _difference(db: Session, order: Record, item_ids: list[str], new_item_ids: list[str]) -> float:
-    """What the new items cost more than the old ones, summed in this order and not rounded."""
+    """The price of the new items less that of the old ones, summed in this order and not rounded."""
     difference: float = 0
     for item_id, new_item_id in zip(item_ids, new_item_ids, strict=False):
         item = next(item for item in order["items"] if item["item_id"] == item_id)
@@ -378,7 +377,7 @@ def _address(address1: str, address2: str, city: str, state: str, country: str, 
 
 
 def _index(db: Session, name: str, of: Any) -> dict[str, list[str]]:
-    """The ids of all users by something that no tool changes, in lower case; made once for all episodes."""
+    """The ids of all users by a field that no tool changes, in lower case; made once for all episodes."""
     indexes = db.database.indexes
     if name not in indexes:
         found: dict[str, list[str]] = {}

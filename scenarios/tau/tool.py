@@ -1,4 +1,4 @@
-"""Tools of a domain: written as functions, offered with a schema, called as the official benchmark calls them.
+"""Tools of a domain: functions with a schema, called as in the official benchmark.
 
     @tool
     def get_order_details(db: Session, order_id: str) -> str:
@@ -9,9 +9,8 @@
         \"\"\"
         ...
 
-The first parameter is the episode's data; the others are the model's to fill. The return value is what the
-caller sees; an exception is seen as `Error: <its text>`. Source of the behaviour: sierra-research/tau-bench,
-`envs/base.py`.
+The first parameter is the episode's data; the model gives the others. The caller sees the returned text, or
+`Error: <text of the exception>`. Source of the behaviour: sierra-research/tau-bench, `envs/base.py`.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ from marl_gem.scenarios.tau.database import Session, copy_json
 from marl_gem.types import ToolSpec
 
 _LEVELS = 100
-"""The most levels that arguments may be nested in, since what a tool stores has to be copied again later."""
+"""The most levels of nesting in arguments, since the records that a tool stores are copied recursively."""
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
 
 
 class Outcome(NamedTuple):
-    """The result of a call: the text its caller sees, and a note where the official code would break off."""
+    """The result of a call: the text that the caller sees, and a note where the official code would raise."""
 
     text: str
     note: str = ""
 
 
 class Refused(Exception):
-    """A tool says no; the caller sees `Error: <message>`, and what was done before stays done."""
+    """Raised by tools to refuse a call: the caller sees `Error: <message>`; earlier changes of the data stay."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A function of the data and a model's arguments, with the schema that the model is shown."""
+    """A function of the data and the model's arguments, with its schema."""
 
     spec: ToolSpec
     function: Callable[..., str | None]
@@ -57,7 +56,10 @@ class Tool:
 
 
 def tool(function: Callable[..., str | None]) -> Tool:
-    """Make a tool of a function: its name, its docstring and its annotations become the schema.
+    """A tool from a function: its name, docstring and annotations become the schema.
+
+    Args:
+        function: takes the `Session` first, then the model's arguments, and returns the text for the caller.
 
     Raises:
         TypeError: a parameter has no annotation, or one without a JSON type.
@@ -73,9 +75,14 @@ def tool(function: Callable[..., str | None]) -> Tool:
 
 
 def call(tools: Mapping[str, Tool], session: Session, name: str, arguments: Mapping[str, Any], domain: str) -> Outcome:
-    """Call a tool. Never raises, whatever the name and the arguments are.
+    """Call a tool. Never raises.
 
-    `domain` is the official domain's name, which one of its error texts holds.
+    Args:
+        tools: by name.
+        session: the episode's data.
+        name: the tool's name; an unknown one gives an error text.
+        arguments: by name, JSON values.
+        domain: the official domain's name, which is in one of its error texts.
     """
     if name not in tools:
         return Outcome(f"Unknown action {name}")
@@ -85,7 +92,7 @@ def call(tools: Mapping[str, Tool], session: Session, name: str, arguments: Mapp
             return Outcome(f"Error: {complaint}")
         if not _is_flat(arguments, _LEVELS):
             return Outcome(f"Error: arguments nested in more than {_LEVELS} levels")
-        result = tool.function(session, **copy_json(dict(arguments)))  # what is stored must not be the caller's
+        result = tool.function(session, **copy_json(dict(arguments)))  # a tool may store them
     except Exception as error:
         return Outcome(f"Error: {_as_text(error, str)}")
     if not isinstance(result, str):
@@ -95,7 +102,7 @@ def call(tools: Mapping[str, Tool], session: Session, name: str, arguments: Mapp
 
 
 def _is_flat(value: Any, levels: int) -> bool:
-    """Whether a value of JSON has at most this many levels. Iterative, so that no depth of nesting is too much."""
+    """Whether a JSON value has at most this many levels; iterative, so that any depth is accepted."""
     level = [value]
     for _ in range(levels):
         parts = [part for outer in level for part in (outer.values() if isinstance(outer, dict) else outer)]
@@ -106,7 +113,7 @@ def _is_flat(value: Any, levels: int) -> bool:
 
 
 def _as_text(value: Any, write: Callable[[Any], str]) -> str:
-    """A value as text; the name of its type where Python cannot write it, such as a number of 5,000 digits."""
+    """A value as text; the name of its type if Python cannot write it, such as a number of 5,000 digits."""
     try:
         return write(value)
     except Exception:
@@ -114,7 +121,7 @@ def _as_text(value: Any, write: Callable[[Any], str]) -> str:
 
 
 def _misfit(tool: Tool, arguments: Mapping[str, Any], domain: str) -> str:
-    """What Python 3.11 says when a method `invoke(data, ...)` is called with these arguments; empty if they fit."""
+    """Python 3.11's error for a call of a method `invoke(data, ...)` with these arguments; empty if they fit."""
     method = f"{''.join(part.capitalize() for part in tool.name.split('_'))}.invoke()"
     if "data" in arguments:
         return f"tau_bench.envs.{domain}.tools.{tool.name}.{method} got multiple values for keyword argument 'data'"
@@ -146,7 +153,7 @@ def _described(text: str) -> dict[str, str]:
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The part before `Args:`, and what it says of each argument."""
+    """The part before `Args:`, and the description of each argument."""
     summary, _, rest = text.partition("\nArgs:\n")
     described = {name: " ".join(text.split()) for name, text in re.findall(r"^ {4}(\w+): ((?:.|\n {8})*)", rest, re.M)}
     return " ".join(summary.split()), described

@@ -1,10 +1,10 @@
-"""A help desk for parcels: the smallest domain, whose dialogues a model of a few hundred thousand parameters can learn.
+"""A help desk for parcels: the smallest domain, for models of a few hundred thousand parameters.
 
-tools.py     look a parcel up, cancel it, redirect it
-tasks.py     tasks made by lot: who wants what, and where all the parcels are
-experts.py   scripted policies for both seats, and novices to begin with
-policy.md    what the assistant is told
-user.md      what the customer is told, around its instruction
+tools.py     look up, cancel or redirect a parcel
+tasks.py     random tasks: a customer, a wish, and the state of all parcels
+experts.py   scripted policies for both seats, an expert and a novice
+policy.md    the assistant's instructions
+user.md      the customer's instructions, with {instruction}
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SPLITS = {"test": 200, "train": 2000}
 
 
 def domain() -> Domain:
-    """The domain, with as many tasks as `SPLITS` says; the same every time."""
+    """The domain with the numbers of tasks in `SPLITS`; its tasks are the same each time."""
     return Domain(
         name="desk",
         official="desk",

@@ -1,9 +1,9 @@
 """Scripted policies for both seats of the help desk.
 
-    expert   does well whatever the other says: an oracle that reads nothing but what its seat is shown
-    novice   knows how things are said and called, but not when: now it does as the expert, now it draws lots
+    expert   solves every task from the observations of its seat alone
+    novice   acts as the expert in a third of its turns, otherwise it takes a random phrase or call
 
-A novice is what to imitate where learning is to begin with more than noise and less than skill.
+Imitating a novice gives a policy that knows the phrases and calls and has yet to learn when to use them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from marl_gem.types import Observation, Response, Role
 from marl_gem.views import as_text
 
 LUCK = 1 / 3
-"""How often a novice does what an expert would."""
+"""The share of turns in which a novice acts as an expert."""
 WHO = "Who are you?"
 WHAT = "What do you want?"
 DONE = "It is done."
@@ -36,12 +36,16 @@ INTRODUCTIONS = ("I am {name}.", "My name is {name}.")
 
 
 def policy(scenario: str, options: Mapping[str, Any], skill: str) -> DeskPolicy:
-    """The policy that is seated as `scripted:expert` or `scripted:novice`; see `registry.register_policy`."""
+    """The policy behind `scripted:expert` and `scripted:novice`; see `registry.register_policy`."""
     return DeskPolicy(skill)
 
 
 class DeskPolicy:
-    """An expert or a novice, as the customer or as the assistant, depending on the seat."""
+    """An expert or a novice in either seat.
+
+    Args:
+        skill: "expert" or "novice".
+    """
 
     def __init__(self, skill: str) -> None:
         self.name = f"scripted:{skill}"
@@ -57,7 +61,7 @@ class DeskPolicy:
 
 
 class DeskAgent:
-    """Answers by a function of what was said last."""
+    """An agent whose answer is a function of the observation."""
 
     def __init__(self, answer: Callable[[Observation], str]) -> None:
         self._answer = answer
@@ -67,7 +71,7 @@ class DeskAgent:
 
 
 class Customer:
-    """Says what it wants, who it is when it is asked, and stops when it is told how things stand."""
+    """The customer: says its wish, its name when asked for it, and stops at the first message without a question."""
 
     def __init__(self, instruction: str, rng: random.Random) -> None:
         self._rng = rng
@@ -75,14 +79,14 @@ class Customer:
         self._wish = wish_in(instruction)
 
     def answer(self, heard: Observation) -> str:
-        """What an expert says."""
+        """The expert's message."""
         question = as_text(heard)
         if not question.endswith("?"):
             return STOP
         return self._introduction() if question == WHO else self._say(self._wish)
 
     def chatter(self, heard: Observation) -> str:
-        """What a novice says: anything that customers say, not always what it wants."""
+        """The novice's message: the expert's, or a random one, not always with its own wish."""
         if self._rng.random() < LUCK:
             return self.answer(heard)
         wish = self._rng.choice((self._wish, self._rng.choice(WISHES)))
@@ -96,7 +100,7 @@ class Customer:
 
 
 class Clerk:
-    """Finds out what is wanted and who wants it, looks the parcel up, and does what the policy allows."""
+    """The assistant: asks for wish and name, looks the parcel up, and does what the policy allows."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -104,7 +108,7 @@ class Clerk:
         self._done = False
 
     def answer(self, heard: Observation) -> str:
-        """What an expert says or calls."""
+        """The expert's message or call."""
         self._take_in(heard)
         if not self._wish:
             return WHAT
@@ -122,7 +126,7 @@ class Clerk:
         return self._carry_out()
 
     def chatter(self, heard: Observation) -> str:
-        """What a novice says or calls: anything, with what it happens to have heard."""
+        """The novice's message or call: the expert's, or a random one with the names and towns so far."""
         if self._rng.random() < LUCK:
             return self.answer(heard)
         self._take_in(heard)
@@ -145,7 +149,7 @@ class Clerk:
         return write_call("redirect", {"name": self._name, "to": self._town})
 
     def _take_in(self, heard: Observation) -> None:
-        """Remember what the customer said or a tool answered."""
+        """Read a message of the customer or the result of a tool."""
         if isinstance(heard, str):
             self._wish = wish_in(heard) or self._wish
             self._name = find(NAMES, heard) or self._name
@@ -160,7 +164,7 @@ def find(words: tuple[str, ...], text: str) -> str:
 
 
 def wish_in(text: str) -> str:
-    """What a text asks for; empty if nothing."""
+    """The wish in a text; empty if there is none."""
     if "cancel" in text:
         return "cancel"
     if re.search(r"\bwhere\b", text, re.IGNORECASE):

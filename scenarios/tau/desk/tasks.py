@@ -1,4 +1,4 @@
-"""The tasks of the help desk, made by lot. Every task has a world of its own, so that nothing can be known by heart."""
+"""The random tasks of the help desk. Every task has its own parcels, so that their states cannot be memorized."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ WISHES = ("cancel", "redirect", "where")
 
 
 def draw(split: str, count: int) -> tuple[Task, ...]:
-    """So many tasks. A third of the customers ask where their parcel is; of the others a third come too late."""
+    """Draw the tasks of a split; the same ones each time.
+
+    A third of the customers ask where their parcel is. For a third of the others it is too late.
+    """
     rng = random.Random(derive_seed("help desk", split))
     return tuple(_task(rng) for _ in range(count))
 

@@ -1,4 +1,4 @@
-"""The tools of the help desk. They do as they are told: what is allowed stands in the policy alone."""
+"""The tools of the help desk. They check only the name: what is allowed is in the policy."""
 
 from __future__ import annotations
 
