@@ -1,7 +1,7 @@
-"""Which of TextArena's games work, with how many players, and what the others want.
+"""Which of TextArena's games work, with how many players, and what they need.
 
-`catalog.json` holds what `scripts/textarena_survey.py` found by playing every game. What a game needs, such as a word
-list, is looked for on this machine each time, so that a game becomes available as soon as it is there.
+`catalog.json` is made by `scripts/textarena_survey.py`, which plays every game. What a game needs, such as a word list,
+is looked for on this machine each time, so a game becomes available as soon as it is installed.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ class Entry(msgspec.Struct, frozen=True):
 
 @functools.cache
 def entries() -> Mapping[str, Entry]:
-    """Every game by TextArena's id without suffix."""
+    """The entries of all games by TextArena's id without suffix."""
     return msgspec.convert(json.loads(FILE.read_text(encoding="utf-8"))["games"], dict[str, Entry])
 
 
 def entry(game: str) -> Entry:
-    """What is known of this game; an empty entry if nothing is."""
+    """A game's entry; an empty one if the game is not in the catalog."""
     return entries().get(game, Entry())
 
 
 def unavailable(entry: Entry) -> str:
-    """Why the game cannot work here, and what would help; empty if it can."""
+    """Why the game cannot work on this machine and what to do; empty if it can."""
     if entry.broken:
         return f"it is broken in TextArena 0.7.4 ({entry.broken}). No setting helps; choose another game"
     return "; ".join(_HELP[kind].format(what) for kind, what in _split(entry.needs) if not _is_here(kind, what))
 
 
 def title(game: str) -> str:
-    """The game's name in words."""
+    """The game's name with spaces, such as "Tic Tac Toe"."""
     name, _, variant = game.partition("-v0")
     return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", name) + variant.replace("-", ", ", 1)
 
@@ -89,7 +89,7 @@ def _is_here(kind: str, what: str) -> bool:
 
 @functools.cache
 def _nltk_folders() -> list[Path]:
-    """Where NLTK looks for data. NLTK itself could tell, but takes a second to import."""
+    """The folders in which NLTK looks for data; importing NLTK for the list would take a second."""
     named = [Path(folder) for folder in os.environ.get("NLTK_DATA", "").split(os.pathsep) if folder]
     prefixes = [Path(sys.prefix) / part for part in (".", "share", "lib")]
     prefixes += [Path(folder) for folder in ("/usr/share", "/usr/local/share", "/usr/lib", "/usr/local/lib")]

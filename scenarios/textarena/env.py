@@ -1,9 +1,8 @@
-"""TextArena's games behind our contract.
+"""TextArena's games as a MultiAgentEnv.
 
-TextArena keeps one game in one object: whose turn it is, a queue of messages for every player, and rewards
-at the end. The host makes a fresh object for every episode, without wrappers, hands the mover's text to it,
-shows each player what was queued for it, and reads off turns, errors, eliminations and rewards. It changes
-no rule of any game.
+A TextArena game is one object with the turn, a queue of messages for every player, and rewards at the end. The env
+makes a fresh object for every episode, without TextArena's wrappers, passes it the mover's text, shows each player its
+queued messages, and reads turns, errors, eliminations and rewards from its state. It changes no rules.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from marl_gem.selectors.directed import DirectedSelector
 from marl_gem.types import Metadata, Role
 
 LONGEST = 4_000
-"""How much of a text the game reads, from its end."""
+"""The game reads this many characters of a text, from its end."""
 
 View: TypeAlias = Literal["all", "board"]
 Turn: TypeAlias = tuple[int, list[Message]]
-"""Whose turn it is, with what that player is to read."""
+"""The player to move, from 0, and its queued messages."""
 
 
 class TextArenaEnv(MultiAgentEnv):
@@ -38,23 +37,27 @@ class TextArenaEnv(MultiAgentEnv):
 
     Args:
         game: TextArena's id without suffix, for instance "TicTacToe-v0".
-        num_players: how many play; the fewest that the game takes if not given.
+        num_players: the number of players; None: the fewest that the game works with.
         observe: "all" shows every message since the agent last acted, as "[GAME] ..." or "[Player 1] ...".
-            "board" shows the newest board alone, and what was wrong with the agent's last move: short
-            prompts, for games whose board tells everything. An agent that was never sent a board sees all.
-        error_allowance: how many invalid moves in a row are forgiven with a warning; the next one has the
-            game's own consequences, mostly a loss. Not given: as the game has it, mostly 1.
+            "board" shows the newest board and the error in the agent's last move: short prompts for games whose
+            board is their whole state. An agent that has not got a board sees all messages.
+        error_allowance: the number of invalid moves in a row that only give a warning, from 0; the next one has the
+            game's own consequences, mostly a loss. None: the game's own number, mostly 1.
 
-    `infos[mover]["illegal"]` tells what was wrong with an invalid move, `infos[agent]["reason"]` why the
-    game ended for that agent. Rewards come at the end. An agent that the game eliminates is terminated at
-    once; a reward it is given at the end counts in `returns` alone.
+    `infos[mover]["illegal"]` is the error in an invalid move, `infos[agent]["reason"]` is why the game ended for that
+    agent. Rewards come at the end. An agent that the game eliminates is terminated at once; a reward that it gets at
+    the end is only in `returns`.
 
-    The game reads the last 4,000 characters of a text: some of its patterns take a time that grows with the
-    square of the length or faster. `infos[mover]["clipped"]` then tells how many were left out.
+    The game reads the last 4,000 characters of a text, because the time of some of its patterns grows with the square
+    of the length or faster. `infos[mover]["clipped"]` is the number of characters that were left out.
 
-    A text that makes the game's own code raise is taken back and counts as an empty one: the game is played
-    again up to there, so that nothing is left half done. If the empty one makes it raise too, that is a
-    ScenarioFault.
+    If a text makes the game's code raise, the game is played again up to there with an empty text in its place. If the
+    empty text raises too, `step` raises ScenarioFault.
+
+    Raises:
+        InvalidOption: a value is not allowed.
+        UnknownScenario, UnavailableScenario: TextArena has no such game, or cannot load it here.
+        MissingPackage: TextArena is not installed.
     """
 
     selector = DirectedSelector()
@@ -82,12 +85,12 @@ class TextArenaEnv(MultiAgentEnv):
         self._seats = dict(zip(self.possible_agents, seats, strict=True))
         self._id, self._view, self._error_allowance = game, observe, error_allowance
         self._roles: dict[str, Role] = {}
-        _factory(game)  # whatever is missing is told now
+        _factory(game)  # raises if something is missing
 
     # The contract
 
     def role(self, agent: str) -> Role:
-        """The prompt that the game sends this player at the start."""
+        """The prompt that the game sends to this player at the start; no tools."""
         return self._roles.get(agent, Role())
 
     def observe(self, agent: str) -> str:
@@ -97,7 +100,7 @@ class TextArenaEnv(MultiAgentEnv):
     def legal_actions(self, agent: str) -> list[str] | None:
         if self._legal is None or self.game.state.current_player_id != self._seats[agent]:
             return None
-        return self._legal(self.game) or None  # in a few games one can be stuck, and whatever one says is invalid
+        return self._legal(self.game) or None  # in a few games a player can be without a legal move
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)
@@ -120,7 +123,7 @@ class TextArenaEnv(MultiAgentEnv):
             turn = self._play(text)
         except Exception as error:
             if self.blocking:
-                raise  # the service that it calls failed, not the text
+                raise  # the service failed, not the text
             turn = self._take_back(agent, error)
         state = self.game.state
         if state.illegal is not None:
@@ -136,7 +139,7 @@ class TextArenaEnv(MultiAgentEnv):
     # The game
 
     def _start(self) -> Turn:
-        """A fresh game under this episode's seed. Answers whose turn it is, with what that player is to read."""
+        """Make and reset a fresh game with this episode's seed; the first turn."""
         self._dice = Dice(self.rng, self.seed)
         with self._dice:
             self.game = game = _factory(self._id)()
@@ -144,7 +147,7 @@ class TextArenaEnv(MultiAgentEnv):
                 game.reset(num_players=len(self._seats), seed=self.seed)
             state = game.state
             state.illegal = None
-            state.role_mapping = dict(state.role_mapping)  # TextArena hands one default dict to every game
+            state.role_mapping = dict(state.role_mapping)  # TextArena shares one default dict between games
             if self._error_allowance is not None:
                 state.error_allowance = self._error_allowance
             for agent, seat in self._seats.items():
@@ -155,7 +158,7 @@ class TextArenaEnv(MultiAgentEnv):
             return game.get_observation()  # type: ignore[no-any-return]
 
     def _play(self, text: str) -> Turn | None:
-        """Hand the mover's text to the game. Answers whose turn is next; None if the game is over."""
+        """Pass the mover's text to the game; the next turn, None if the game is over."""
         game = self.game
         with self._dice:
             done, _ = game.step(text)
@@ -164,7 +167,7 @@ class TextArenaEnv(MultiAgentEnv):
         return turn
 
     def _take_back(self, agent: str, error: Exception) -> Turn | None:
-        """The game could not digest an action: go back to before it, and play an empty one instead."""
+        """An action made the game raise: replay the episode up to there and play an empty text instead."""
         history, self._history = self._history, []
         self.rng.seed(self.seed)
         self._start()
@@ -174,7 +177,7 @@ class TextArenaEnv(MultiAgentEnv):
         return self._play("")
 
     def _give_turn(self, turn: Turn) -> None:
-        """Show the player to move what was queued for it."""
+        """Show the player to move its queued messages."""
         seat, messages = turn
         agent = self.possible_agents[seat]
         if self.terminations.get(agent, True):
@@ -185,7 +188,7 @@ class TextArenaEnv(MultiAgentEnv):
         self.selector.direct(agent)
 
     def _eliminate(self, mover: int) -> None:
-        """Whom the game counts as out has ended, unless the game still gives it the turn."""
+        """Terminate the agents that the game has eliminated, except the one to move."""
         for seat in eliminated(self.game) - {mover}:
             agent = self.possible_agents[seat]
             if agent in self.terminations:
@@ -193,7 +196,7 @@ class TextArenaEnv(MultiAgentEnv):
                 self.infos[agent]["reason"] = "Eliminated."
 
     def _finish(self, state: Any) -> None:
-        """The game is over: rewards for all, also for those who were eliminated before."""
+        """Set the rewards of all players, also of eliminated ones, and terminate the agents."""
         if not isinstance(state.rewards, Mapping):
             raise ScenarioFault(f"ta:{self._id} ended and gave the rewards {state.rewards!r}, not one for each player")
         for seat, reward in state.rewards.items():
@@ -221,7 +224,7 @@ def _players(game: str, wanted: int | None, possible: Sequence[int]) -> int:
 
 @functools.cache
 def _factory(game: str) -> Callable[[], Any]:
-    """What makes a fresh game. Its module is loaded, with the stand-ins for randomness in place."""
+    """A function that makes a fresh game, with its module imported and its randomness isolated."""
     spec = GAMES.get(f"{game}-raw") or GAMES.get(game)
     if spec is None:
         raise UnknownScenario(f"TextArena has no game {game!r}; marl_gem.list('ta') shows all")
@@ -236,4 +239,4 @@ def _factory(game: str) -> Callable[[], Any]:
     mend()
     if all(isinstance(value, int | float | str | None) for value in spec.kwargs.values()):
         return functools.partial(made_by, **spec.kwargs)
-    return lambda: made_by(**copy.deepcopy(spec.kwargs))  # games may change what they are given
+    return lambda: made_by(**copy.deepcopy(spec.kwargs))  # games may change their arguments

@@ -1,7 +1,7 @@
-"""Which actions are legal, for the games where that follows simply from what the game itself holds.
+"""The legal actions of games whose state gives them directly.
 
-Each function takes TextArena's game and answers for the player to move, with every move that the game would
-not call invalid, in one way of writing it. A test plays them over many seeds.
+Each function takes TextArena's game and returns every move of the player to move that the game accepts, each written in
+one way. A test plays them over many seeds.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _frozen_lake(game: Any) -> list[str]:
 
 
 def _fifteen_puzzle(game: Any) -> list[str]:
-    """A tile moves into the empty place, so the place moves the other way."""
+    """A tile moves into the gap, so the gap moves in the opposite direction."""
     row, column = game._get_empty_position()
     return [
         f"[{name}]" for name, (down, right) in _STEPS.items() if row - down in range(4) and column - right in range(4)

@@ -1,4 +1,4 @@
-"""TextArena itself, or word of how to install it."""
+"""Imports TextArena, or raises MissingPackage with the command that installs it."""
 
 from __future__ import annotations
 

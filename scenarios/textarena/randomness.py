@@ -1,11 +1,9 @@
-"""Randomness for games that draw from Python's global generator.
+"""A generator per episode for games that use Python's global one.
 
-TextArena's games call `random.shuffle` and friends, and seed the global generator at every reset. So games
-that run side by side would disturb each other, and everybody else in the process. Saving and restoring the
-generator's state around every call costs some 70 microseconds, and does not help threads. Instead
-`isolate()` puts stand-ins for `random`, `numpy` and `print` into TextArena's modules. While an episode's
-`Dice` are in use (`with dice:`) the stand-ins of that thread draw from them; otherwise they pass everything
-on, so that others who use TextArena in this process see no difference.
+TextArena's games call functions of `random` and seed the global generator at every reset, so games in one process would
+change each other's numbers. Saving and restoring the generator's state around every call does not work with threads.
+Instead `isolate()` replaces `random`, `numpy` and `print` in TextArena's modules. Inside `with dice:` the replacements
+draw from that episode's `Dice` in this thread; elsewhere they pass calls on unchanged.
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ from typing import Any
 
 
 class Dice:
-    """All the randomness of one episode. Copying an episode copies its dice, in the middle of their sequence.
+    """The generators of one episode. A copy continues the sequence from the same point.
 
     Args:
-        python: the generator to draw from, seeded with `seed` and not drawn from yet.
+        python: the generator, freshly seeded with `seed`.
         seed: the seed of the episode.
     """
 
@@ -34,7 +32,7 @@ class Dice:
 
     @property
     def numpy(self) -> Any:
-        """NumPy's generator of the old kind, made when a game first asks for it."""
+        """NumPy's legacy generator, made at its first use."""
         if self._numpy is None:
             import numpy
 
@@ -42,7 +40,7 @@ class Dice:
         return self._numpy
 
     def seed(self, value: Any = None, version: int = 2) -> None:
-        """Every game seeds at its reset, mostly as the episode is seeded already; seeding is slow."""
+        """Seed again, unless the generator is fresh and has this seed: seeding is slow, and every reset does it."""
         if not self.fresh or value != self._seed:
             self.fresh = False
             self.python.seed(value, version)
@@ -56,7 +54,7 @@ class Dice:
 
 
 def hosting() -> bool:
-    """Whether this thread is inside a hosted game."""
+    """Whether this thread is inside a `with dice:` block."""
     return _thread.dice is not None
 
 
@@ -68,7 +66,7 @@ _thread = _Thread()
 
 
 class _Random:
-    """Stands in for the module `random`."""
+    """Replaces the module `random`."""
 
     drawn = frozenset(name for name in dir(random.Random) if hasattr(random, name) and not name.startswith("_"))
 
@@ -83,7 +81,7 @@ class _Random:
 
 
 class _NumpyRandom:
-    """Stands in for the module `numpy.random`."""
+    """Replaces the module `numpy.random`."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -94,7 +92,7 @@ class _NumpyRandom:
 
 
 class _Numpy:
-    """Stands in for the module `numpy`; only its `random` is another."""
+    """Replaces the module `numpy`; only its `random` differs."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -105,13 +103,13 @@ class _Numpy:
 
 
 def _print(*values: object, **options: Any) -> None:
-    """Some games print what went on inside them; a hosted one keeps quiet."""
+    """Replaces `print`: games of envs print nothing."""
     if _thread.dice is None:
         builtins.print(*values, **options)  # noqa: T201
 
 
 def isolate(package: str = "textarena") -> None:
-    """Put the stand-ins into all modules of `package` that are loaded. Call it again after loading more."""
+    """Put the replacements into all loaded modules of `package`. Call it again after loading more of them."""
     numpy = sys.modules.get("numpy")
     for name, module in list(sys.modules.items()):
         if name in _isolated or name.partition(".")[0] != package:

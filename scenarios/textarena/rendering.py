@@ -1,4 +1,4 @@
-"""What a player is shown: the messages that were queued for it, as text."""
+"""A player's queued messages as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from marl_gem.scenarios.textarena.library import Kind
 ACTION, PROMPT, BOARD, ADMIN = Kind.PLAYER_ACTION, Kind.PROMPT, Kind.GAME_BOARD, Kind.GAME_ADMIN
 
 Message: TypeAlias = tuple[int, str, Any]
-"""TextArena's record: who says it (-1 is the game), the text, and its kind."""
+"""TextArena's record: the sender (-1 is the game), the text, and its kind."""
 
 
 def of_kind(messages: Iterable[Message], kind: Any) -> list[Message]:
@@ -19,10 +19,15 @@ def of_kind(messages: Iterable[Message], kind: Any) -> list[Message]:
 
 
 def as_lines(messages: Sequence[Message], reader: int, names: Mapping[int, str], alone: bool) -> str:
-    """Every message as `[who] text`, less what the reader said itself.
+    """Every message as `[sender] text`, without the reader's own.
 
-    In games for one, some echo the player's action as if the game had said it. Some games send one text
-    twice in a row, as two kinds of message; it is told once.
+    Args:
+        messages: in their order.
+        reader: the player who reads them.
+        names: the senders' names, from TextArena's `role_mapping`.
+        alone: whether it is a game for one player; some of these send the player's action back as a message.
+
+    Some games send one text twice in a row as two kinds of message; it is written once.
     """
     lines: list[str] = []
     line, previous = "", None

@@ -1,10 +1,9 @@
-"""What TextArena's games keep in their state, read in one place: invalid moves and eliminations.
+"""Reads invalid moves and eliminations from the state of TextArena's games.
 
-`mend()` replaces a few methods of TextArena's state classes, for hosted games alone: elsewhere in the process
-the original ones run. The new ones note what was wrong with a move, in `state.illegal`, and put right how
-some games of TextArena 0.7.4 call them. Without that the winning move of the fifteen puzzle, of Tak and of
-checkers raises, four puzzles give text as reward, ranks count those twice who were thrown out twice, players
-who are thrown out keep the turn, and a game that has lost its last player never returns.
+`mend()` replaces a few methods of TextArena's state classes; outside envs the originals run. The replacements store the
+error of an invalid move in `state.illegal`, and correct how some games of TextArena 0.7.4 call them. Without them the
+winning move of the fifteen puzzle, of Tak and of checkers raises, four puzzles give text as reward, ranks count players
+twice who were eliminated twice, eliminated players keep the turn, and a game without players never returns.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Method = Callable[..., Any]
 
 def _set_invalid_move(original: Method, state: Any, *arguments: Any, **named: Any) -> Any:
     if len(arguments) == 2 and isinstance(arguments[1], str):
-        arguments = arguments[::-1]  # reason and reward the wrong way round
+        arguments = arguments[::-1]  # some games swap reason and reward
     state.illegal = str(named["reason"] if "reason" in named else arguments[0])
     result = original(state, *arguments, **named)
     if order := getattr(state, "elimination_order", None):
@@ -49,7 +48,7 @@ def _step(original: Method, state: Any, rotate_player: bool = True) -> Any:
     if not state.done and len(out) >= state.num_players:
         _end(state, dict.fromkeys(range(state.num_players), -1), "Everybody has been eliminated.")
     elif rotate_player and state.current_player_id in out:
-        state.made_invalid_move = False  # or the turn would stay with a player who is out
+        state.made_invalid_move = False  # otherwise an eliminated player keeps the turn
     return original(state, rotate_player)
 
 
@@ -75,7 +74,7 @@ def _missing(*_: Any, **__: Any) -> Any:
 
 @functools.cache
 def mend() -> None:
-    """Put our methods into TextArena's state classes, once."""
+    """Replace the methods of TextArena's state classes, once."""
     for kind in vars(textarena.state).values():
         if isinstance(kind, type) and hasattr(kind, "set_invalid_move"):
             kind.set_invalid_move = _mended(kind.set_invalid_move, _set_invalid_move)
@@ -91,20 +90,20 @@ _searching = threading.Lock()
 
 
 def starting(game: Any) -> AbstractContextManager[Any]:
-    """Held while a game is set up: Sokoban looks for its room in variables of its module, so one at a time."""
+    """A context for a game's reset: Sokoban's uses variables of its module, so only one thread may run it."""
     return _searching if type(game).__name__ == "SokobanEnv" else nullcontext()
 
 
-_GIVE_TURNS_TO_THE_DEAD = {"PokerEnv"}
+_ELIMINATED_PLAYERS_ACT = {"PokerEnv"}
 
 
 def eliminated(game: Any) -> set[int]:
-    """The players whom the game counts as out for good. Its games keep that in different places.
+    """The players whom the game has eliminated for good; games store that in different fields.
 
-    Poker is left out: it goes on to ask players whom it has eliminated, so their part ends with the game.
+    None for poker, which gives the turn to players after it has eliminated them: they end with the game.
     """
     state = game.state
-    if type(game).__name__ in _GIVE_TURNS_TO_THE_DEAD:
+    if type(game).__name__ in _ELIMINATED_PLAYERS_ACT:
         return set()
     out = set(getattr(state, "elimination_order", ()))
     fields = state.game_state if isinstance(state.game_state, dict) else {}
