@@ -2,12 +2,12 @@
 
     python -m scripts.textarena_survey --newer /path/to/python3.12
 
-Every game is played with every number of players from 1 to 16, each in a process of its own with a time
-limit, by players who mostly repeat something in brackets that they were shown. It works with a number of
-players if all of them are in the game, nothing raises, the same seed gives the same episode, and a fork goes
-on like the original. Games that this Python cannot parse are tried with the one given as `--newer`; it needs
-marl_gem and TextArena too. Run it where NLTK's data, numpy and keys are not set up as well, and what a game
-wants is noted all the same; its number of players is then read from TextArena's own list.
+Every game is played with every number of players from 1 to 16, each in its own process with a time limit. The players
+mostly repeat a text in brackets from their prompt. A game works with a number of players if all of them are in the
+game, nothing raises, the same seed gives the same episode, and a fork goes on like the original. Games that this Python
+cannot parse are tried with `--newer`, which needs marl_gem and TextArena too. What a game needs is found also where
+NLTK's data, numpy or keys are missing; its number of players is then read from TextArena's list. Which games are
+zero-sum is found by `textarena_contests.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from textarena.envs.registration import ENV_REGISTRY
 
-    catalog.entries = lambda: {}  # type: ignore[assignment]  # what an older survey found must not limit this one
+    catalog.entries = lambda: {}  # type: ignore[assignment]  # the current catalog must not limit the survey
     games = [game for game in ENV_REGISTRY if not game.endswith(("-raw", "-train"))]
     games = arguments.games.split(",") if arguments.games else games
     with ThreadPoolExecutor(2) as pool:
@@ -63,14 +63,14 @@ def main() -> None:
 
 
 def as_text(found: Mapping[str, Any], version: str) -> str:
-    """The catalog as it is written: one game a line."""
+    """The text of the catalog: one game per line."""
     lines = (f"  {json.dumps(game)}: {json.dumps(entry)}" for game, entry in found.items())
     head = f'{{\n "made_by": "scripts/textarena_survey.py", "textarena": "{version}",\n "games": {{\n'
     return head + ",\n".join(lines) + "\n }\n}\n"
 
 
 def survey(game: str) -> dict[str, Any]:
-    """What the catalog is to say of one game."""
+    """The catalog's entry of one game."""
     if game in _OUTDATED:
         return {"broken": _OUTDATED[game]}
     players: list[int] = []
@@ -94,17 +94,17 @@ def survey(game: str) -> dict[str, Any]:
 
 
 _AT_MOST = {"Briscola": 2, "Golf": 2}
-"""With more players, these end by methods that their state does not have; chance play hardly gets there."""
+"""With more players, these call missing methods of their state at the end, which random play hardly reaches."""
 
 _OUTDATED = {"BabyAiText-v0": "it calls methods that its state has not any more"}
-"""What cannot be found out here, for want of a module that hardly any machine has."""
+"""Games that need a module that is hardly ever installed, so that the survey cannot play them."""
 
 _WRONG_NUMBER = "AssertionError"
 _TOO_LONG = f"it hangs, or takes more than {SECONDS:g} seconds"
 
 
 def _wanted(game: str, failure: str) -> set[str]:
-    """What the game misses on this machine, going by what it said when it failed."""
+    """What the game needs and this machine does not have, read from the error."""
     if "Resource" in failure and "not found" in failure:
         return {"nltk:words", f"nltk:{_TAGGER}"} if _TAGGER in _source(game) else {"nltk:words"}
     if "OPENROUTER_API_KEY" in failure:
@@ -114,7 +114,7 @@ def _wanted(game: str, failure: str) -> set[str]:
 
 
 def _with(python: str, games: list[str]) -> dict[str, Any]:
-    """What a newer Python finds."""
+    """The entries that a newer Python finds."""
     command = [python, "-m", __spec__.name, "--games", ",".join(games)]
     found: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
@@ -124,11 +124,11 @@ def _with(python: str, games: list[str]) -> dict[str, Any]:
     return found
 
 
-# One game, in a process of its own
+# One game in its own process
 
 
 def _apart(function: Callable[..., Any], *arguments: Any, seconds: float = SECONDS) -> Any:
-    """What a function of a game returns; a text that says why there is nothing, if it hangs or its process ends."""
+    """The result of a function in its own process; the error as text if it hangs or the process ends."""
     fork = multiprocessing.get_context("fork")
     receiver, sender = fork.Pipe(duplex=False)
     process = fork.Process(target=_send, args=(sender, function, arguments), daemon=True)
@@ -181,23 +181,23 @@ def _check(game: str, number: int) -> str:
 
 
 def _play_on(env: TextArenaEnv, seed: int) -> Iterator[str]:
-    """Play, and tell all that happens."""
+    """Play at random; each step as text."""
     dice, started = random.Random(seed), time.monotonic()
     while not env.done and env.steps < STEPS and time.monotonic() < started + SECONDS / 8:
         (agent,) = env.acting
         seen = env.observe(agent)
-        said = _BRACKETED.findall(env.role(agent).instructions + seen)
-        action = dice.choice([*said, "[1]", "[0 1]"]) if dice.random() < 0.9 else "What now?"
+        shown = _BRACKETED.findall(env.role(agent).instructions + seen)
+        action = dice.choice([*shown, "[1]", "[0 1]"]) if dice.random() < 0.9 else "What now?"
         _, rewards, _, _, infos = env.step({agent: action})
         yield f"{agent}: {seen} -> {action} {rewards} {infos}"
 
 
-def _alike(one: Iterable[str], other: Iterable[str]) -> bool:
-    """As far as both go: either may have been cut off for time."""
-    return all(a == b for a, b in zip(one, other, strict=False))
+def _alike(first: Iterable[str], second: Iterable[str]) -> bool:
+    """Whether two episodes are equal up to the end of the shorter one: either may have reached the time limit."""
+    return all(a == b for a, b in zip(first, second, strict=False))
 
 
-# What stands in the sources
+# The sources of the games
 
 
 @functools.cache
@@ -214,7 +214,7 @@ def _source(game: str) -> str:
 
 
 def _modules(game: str) -> list[str]:
-    """Modules that the game imports, and that neither Python nor TextArena brings along."""
+    """Modules that the game imports and that neither Python nor TextArena installs."""
     named = set(re.findall(r"^\s*(?:from|import) +([a-z_0-9]+)", _source(game), re.M))
     named |= {name.strip() for line in re.findall(r"^import +(.+)$", _source(game), re.M) for name in line.split(",")}
     named = {name.partition(" ")[0].partition(".")[0] for name in named}

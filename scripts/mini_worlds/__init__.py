@@ -1,18 +1,18 @@
 """Generates the small shop and the small airline that ship with the scenarios, in the schema of TAU-bench.
 
     people.py     names, addresses, payment methods
-    cases.py      how tasks are drawn, and checked while they are
-    shop.py       products, customers and orders, and what customers of the shop want
-    carrier.py    flights, customers and reservations, and what customers of the airline want
+    cases.py      draws tasks and checks them
+    shop.py       products, customers and orders of the shop, and the templates of its tasks
+    carrier.py    flights, customers and reservations of the airline, and the templates of its tasks
 
-All people and places are invented. `python -m scripts.mini_worlds` writes the files anew, the same bytes each time,
-except for the two `policy.md`, which are written by hand. Each task has a grade:
+All people and places are invented. `python -m scripts.mini_worlds` writes the same bytes each time. The two `policy.md`
+are not generated. Each task has a grade:
 
-    lookup           the customer wants to know something
+    lookup           the customer asks for information
     one change       one call that changes the data
     several changes  two such calls or more
-    conditional      what is to be done depends on what the data says
-    refusal          policy forbids what the customer wants, and nothing may change
+    conditional      the right calls depend on the data
+    refusal          the policy forbids the wish, and nothing may change
     transfer         only a human can help
 """
 
@@ -21,11 +21,11 @@ from __future__ import annotations
 from pathlib import Path
 
 SHIPPED = Path(__file__).parents[2] / "scenarios" / "tau" / "mini"
-"""Where the files are that ship."""
+"""The folder of the files that ship."""
 
 
 def build() -> dict[str, str]:
-    """Every generated file: its path within `SHIPPED`, and its text."""
+    """The text of every generated file, by its path within `SHIPPED`."""
     from scripts.mini_worlds import carrier, shop
 
     return {
