@@ -21,15 +21,7 @@ from typing import Any, NoReturn, Self, TypeAlias
 from marl_gem.errors import EpisodeOver, InvalidAction, InvalidOption, ScenarioFault, SelectorError
 from marl_gem.seeding import as_seed
 from marl_gem.selectors.base import AgentSelector
-from marl_gem.step_results import (
-    RESULTS,
-    Results,
-    StepBuffers,
-    as_declared,
-    as_reward,
-    complete,
-    returned_something,
-)
+from marl_gem.step_results import RESULTS, Results, StepBuffers, as_declared, as_reward, complete, returned_something
 from marl_gem.step_results import Infos as Infos
 from marl_gem.types import Metadata, Observation, Role
 

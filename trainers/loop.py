@@ -137,15 +137,15 @@ class TrainingLoop:
             for episode in range(count):
                 index, start = len(plan), episode - episode % size  # of the group
                 alone = start < against_pool
-                own = (seats[start // size % len(seats)],) if alone else tuple(seats)
+                trained = (seats[start // size % len(seats)],) if alone else tuple(seats)
                 seating = {
-                    seat: opponents[learning[seat]] if seat in learning and seat not in own else policy
+                    seat: opponents[learning[seat]] if seat in learning and seat not in trained else policy
                     for seat, policy in newest.items()
                 }
                 group = f"{self.updates}-{index - episode % size}"
                 seed = derive_seed(self.config.seed, "game", self.updates, index - episode % size)
                 job = Job(seed, seating, f"{self.updates}-{index}", repeat=episode % size)
-                plan.append(PlannedEpisode(job, scenario, own, group))
+                plan.append(PlannedEpisode(job, scenario, trained, group))
         return plan
 
     def _opponents(self, phase: TrainingPhase) -> dict[str, Policy]:
@@ -187,10 +187,12 @@ class TrainingLoop:
         metrics = dict(advantages.metrics)
         done = self.updates - phase.start
         for name in phase.learners:
-            own = [trajectory for trajectory, holder in zip(batch.trajectories, holders, strict=True) if holder == name]
+            part = [
+                trajectory for trajectory, holder in zip(batch.trajectories, holders, strict=True) if holder == name
+            ]
             learned = self._step(
                 self.learners[name],
-                own,
+                part,
                 learning_rate=cosine(training.learning_rate, done, phase.length),
                 kl_weight=linear(training.kl, training.kl_final, done, phase.length),
             )

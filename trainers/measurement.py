@@ -105,9 +105,9 @@ def measure(
     matchups: list[Matchup] = []
     played: list[Episode] = []
     for _, scenario, seats in _planned(loop, phases or loop.phases):
-        matchup, own = _play(loop, scenario, seats, episodes, label, number=len(matchups))
+        matchup, found = _play(loop, scenario, seats, episodes, label, number=len(matchups))
         matchups.append(matchup)
-        played += own
+        played += found
     counted = _counted(loop, matchups)
     scored = [counts for matchup in counted for counts in matchup.agents.values()]
     return Measurement(

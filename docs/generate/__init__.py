@@ -20,12 +20,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generate import api, commands, docstrings, figure, promises, scenarios, wrappers
+from generate import api, commands, config, docstrings, figure, metrics, promises, scenarios, wrappers
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-GENERATORS = (api.pages, commands.pages, promises.pages, scenarios.pages, wrappers.pages)
+GENERATORS = (
+    api.pages,
+    commands.pages,
+    config.pages,
+    metrics.pages,
+    promises.pages,
+    scenarios.pages,
+    wrappers.pages,
+)
 
 
 def write_pages(folder: Path) -> None:

@@ -42,7 +42,7 @@ def pages() -> dict[str, str]:
     for name in algorithms.algorithms():
         algorithm = algorithms.algorithm_class(name)
         text += f'\n## Options of the algorithm "{name}"\n\n{inspect.getdoc(algorithm)}\n\n'
-        text += f"`[algorithm.options]`\n\n{_table(algorithm.Options)}" if _fields(algorithm.Options) else "None.\n"
+        text += f"`[algorithm.options]`\n\n{_table(algorithm.Options)}" if fields(algorithm.Options) else "None.\n"
     return {"config": text}
 
 
@@ -52,7 +52,7 @@ def _title(name: str) -> str:
 
 def _table(struct: type[msgspec.Struct]) -> str:
     rows = [
-        (code(field.name), code(field.type), code(field.default), escape(field.comment)) for field in _fields(struct)
+        (code(field.name), code(field.type), code(field.default), escape(field.comment)) for field in fields(struct)
     ]
     return table(("field", "type", "default", "meaning"), rows)
 
@@ -71,7 +71,7 @@ def _structs_in(kind: Any) -> list[type[msgspec.Struct]]:
     return [kind, *nested] if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else nested
 
 
-def _fields(struct: type[msgspec.Struct]) -> list[Field]:
+def fields(struct: type[msgspec.Struct]) -> list[Field]:
     """The fields of a struct that are no sections of their own, in the order of its source.
 
     Raises:

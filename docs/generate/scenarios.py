@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import inspect
 import re
-from collections.abc import Mapping
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,14 @@ def pages() -> dict[str, str]:
     return result
 
 
+COMMANDS = """```bash
+marl-gem play ID                            # at random, where a scenario lists its legal actions
+marl-gem play ID --seat player_0=human
+marl-gem eval ID --seat player_0=MODEL@URL
+marl-gem train ID --policy FOLDER           # FOLDER holds a model of transformers; without it a tiny one is made
+```
+"""
+
 INDEX = """# Scenarios
 
 `marl-gem list` shows what can be made on this machine, `marl-gem list SCENARIO` what one of them offers to seat.
@@ -55,8 +63,13 @@ def _page(family: str, scenarios: list[Any]) -> str:
 
 
 def _section(scenario: Any) -> str:
-    header, transcript = _playthrough(scenario.id)
-    parts = [f"## `{scenario.id}`\n", scenario.description + "\n", _docstring(scenario)]
+    recorded = scenario.id
+    if not _playthrough(recorded)[1]:  # data that may not be copied; a small world of our own has the same rules
+        recorded = scenario.id.replace("-v0", "-mini-v0")
+    header, transcript = _playthrough(recorded)
+    if not transcript:
+        raise Undocumented(f"neither {scenario.id} nor {recorded} has a recorded playthrough under tests/playthroughs")
+    parts = [f"## `{scenario.id}`\n", scenario.description + "\n", _rules(scenario)]
     if scenario.unavailable:
         parts.append(f"Not on the machine that built this page: {scenario.unavailable}\n")
     low, high = scenario.agents
@@ -65,13 +78,12 @@ def _section(scenario: Any) -> str:
     parts.append(table(("", ""), [(name, escape(value)) for name, value in declared]))
     if options := _options(scenario):
         parts.append("Options (`-o NAME=VALUE`, or keywords of `marl_gem.make`):\n")
-        parts.append(table(("option", "default"), options))
+        parts.append(table(("option", "default", "meaning"), options))
     if offered := _offered(scenario.id):
         parts.append("In its seats, besides any model, person or trained run:\n")
         parts.append(table(("seat", "policy", "what it is"), offered))
-    parts.append(f"```bash\n{_commands(scenario.id)}\n```\n")
-    if transcript:
-        parts.append(_details(f"A recorded episode of {scenario.id}", transcript))
+    parts.append(f"```bash\n{_commands(scenario.id, header.get('agents', ''), transcript)}\n```\n")
+    parts.append(_details(f"A recorded episode of {recorded}", transcript))
     return "\n".join(part for part in parts if part)
 
 
@@ -89,8 +101,7 @@ def _compact(scenarios: list[Any]) -> str:
         rows.append((code(scenario.id), agents, escape(header.get("facts", "")), escape(scenario.description)))
         if scenario.id.count("-") == 1:  # variants of a game read like the game
             transcripts.append(_details(scenario.id, transcript))
-    first = scenarios[0].id
-    text = f"```bash\n{_commands('ta:TicTacToe-v0' if first.startswith('ta:') else first)}\n```\n\n"
+    text = COMMANDS.replace("ID", next(iter(rows))[0].strip("`")) + "\n"
     text += table(("scenario", "agents", "declares", "what it is"), rows)
     text += "\n## Recorded episodes\n\nOf each game in its first version; the tests replay them.\n\n" + "\n".join(
         transcripts
@@ -119,23 +130,35 @@ def _factory(scenario: Any) -> Any:
     return entry
 
 
-def _docstring(scenario: Any) -> str:
-    """The docstring of a scenario's class: its rules and rewards."""
+def _class_docstring(scenario: Any) -> str:
+    """The docstring of a scenario's class, also where a function makes its envs."""
     factory = _factory(scenario)
-    docstring = inspect.cleandoc(factory.__doc__ or "") if inspect.isclass(factory) else ""
-    prose = re.split(r"^(?:Args|Raises|Returns):$", docstring, flags=re.MULTILINE)[0].strip()
+    if not inspect.isclass(factory):
+        factory = typing.get_type_hints(factory).get("return", object)
+    return inspect.cleandoc(factory.__doc__ or "") if factory is not object else ""
+
+
+def _rules(scenario: Any) -> str:
+    """The rules and rewards: the prose of the docstring."""
+    prose = re.split(r"^(?:Args|Raises|Returns):$", _class_docstring(scenario), flags=re.MULTILINE)[0].strip()
     return prose + "\n" if prose else ""
 
 
-def _options(scenario: Any) -> list[tuple[str, str]]:
-    fixed: Mapping[str, Any] = scenario.options
+def _options(scenario: Any) -> list[tuple[str, str, str]]:
+    """Name, default and meaning of each option; the meaning stands under `Args:` in the docstring."""
+    section = re.search(r"^Args:\n((?: {4}.*\n?|\n)+)", _class_docstring(scenario), re.MULTILINE)
+    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section[1] if section else "", re.MULTILINE)
+    meanings = dict(entries)
     rows = []
     for name, parameter in inspect.signature(_factory(scenario)).parameters.items():
-        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+        required = parameter.default is parameter.empty
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or (
+            required and name in scenario.options
+        ):
             continue
-        default = fixed.get(name, parameter.default)
-        rows.append((code(name), "" if default is parameter.empty else code(repr(default))))
-    return [*rows, (code("max_steps"), code("None"))]
+        default = "" if required else code(repr(scenario.options.get(name, parameter.default)))
+        rows.append((code(name), default, escape(meanings.get(name, ""))))
+    return [*rows, (code("max_steps"), code("None"), "After so many steps whoever is left is truncated.")]
 
 
 def _offered(id: str) -> list[tuple[str, str, str]]:
@@ -149,8 +172,16 @@ def _offered(id: str) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _commands(id: str) -> str:
-    return f"marl-gem play {id}\nmarl-gem eval {id} -n 100\nmarl-gem train {id}"
+def _commands(id: str, agents: str, transcript: str) -> str:
+    """How to play, evaluate and train a scenario. Random play needs a list of legal actions, else a policy is named."""
+    if "\n  legal: " in transcript:
+        return f"marl-gem play {id}\nmarl-gem eval {id} -n 100\nmarl-gem train {id}"
+    scripts = [name for name in ("expert", "oracle") if name in marl_gem.registry.policies(id)]
+    policy = f"scripted:{scripts[0]}" if scripts else "MODEL@URL"
+    names = agents.split(", ")
+    seats = " ".join(f"--seat {agent}={policy}" for agent in names)
+    others = " ".join(f"--seat {agent}=MODEL@URL" for agent in names)
+    return f"marl-gem play {id} {seats}\nmarl-gem eval {id} {others}\nmarl-gem train {id} --policy FOLDER"
 
 
 def _details(summary: str, text: str) -> str:

@@ -182,8 +182,8 @@ def _phrase(space: gymnasium.Space[Any]) -> str:
     if isinstance(space, spaces.MultiBinary):
         return f"{_shape(space.shape, 'number')}, each 0 or 1"
     if isinstance(space, spaces.Box):
-        is_integer = not np.issubdtype(space.dtype, np.floating)
-        return f"{_shape(space.shape, 'whole number' if is_integer else 'number')}{_ranges(space.low, space.high)}"
+        integers = not np.issubdtype(space.dtype, np.floating)
+        return f"{_shape(space.shape, 'whole number' if integers else 'number')}{_ranges(space.low, space.high)}"
     if isinstance(space, spaces.Text):
         return f"a text of {space.min_length} to {space.max_length} of the characters {space.characters}"
     if _is_text(space):

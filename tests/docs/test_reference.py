@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import typer
-from generate import api, commands, promises, scenarios
+from generate import api, commands, config, metrics, promises, scenarios, wrappers
 from generate.docstrings import literal_blocks
 from generate.markdown import Undocumented, escape
 
 import marl_gem.registry
 from marl_gem.cli import app
+from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.metrics import METRIC_FORMULAS
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,6 +50,41 @@ def test_every_module_is_on_a_page_of_its_area() -> None:
     assert "marl_gem.rollout.collect" in pages["api/rollout"]
     assert api.area_of("scenarios.textarena.env") is None
     assert api.area_of("unheard_of.part") == api.OTHER
+
+
+def test_every_field_of_a_configuration_is_there_with_its_comment_and_bounds() -> None:
+    page = config.pages()["config"]
+    for name in TrainConfig.__struct_fields__:
+        assert f"`{name}`" in page or f"`[{name}]`" in page, name
+    assert "| `gamma` | `float >= 0, <= 1` | `1.0` |" in page
+    assert 'Options of the algorithm "rebn"' in page
+    assert "`group_by`" in page
+
+
+class Uncommented(msgspec.Struct):
+    # How many there are, from 0 up.
+    count: int = 0
+    size: float = 1.0
+
+
+def test_a_field_without_a_comment_is_refused() -> None:
+    with pytest.raises(Undocumented, match=r"Uncommented\.size has no comment above it"):
+        config.fields(Uncommented)
+
+
+def test_every_metric_is_there_with_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = metrics.pages()["metrics"]
+    for name in METRIC_FORMULAS:
+        assert f"| `{name}` |" in page
+    monkeypatch.setitem(METRIC_FORMULAS, "vibes", "")
+    with pytest.raises(Undocumented, match="'vibes' has no formula"):
+        metrics.pages()
+
+
+def test_every_wrapper_with_a_name_is_there() -> None:
+    page = wrappers.pages()["wrappers"]
+    assert "| `time_limit` | `max_steps` |" in page
+    assert len(marl_gem.registry.wrappers()) == page.count("\n| `")
 
 
 def test_every_promise_of_the_contract_has_tests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ class TestFromOutside:
     @pytest.fixture(autouse=True)
     def _registered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(algorithms, "_algorithms", dict(algorithms._algorithms))
-        register_algorithm("clipped", Clipped)
+        register_algorithm("clipped", Clipped)  # type: ignore[arg-type]
 
     def test_it_trains_kuhn_poker(self, tmp_path: Path, steps: list[dict[str, Any]]) -> None:
         config = kuhn("algorithm.name=clipped", "algorithm.options.clip=0.1", "imitation.steps=20")
@@ -213,7 +213,7 @@ class TestFromOutside:
 
     def test_a_name_can_be_taken_once(self) -> None:
         with pytest.raises(ConfigError, match="'rebn' cannot name an algorithm"):
-            register_algorithm("rebn", Clipped)
+            register_algorithm("rebn", Clipped)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["rebn", "rloo"])

@@ -88,7 +88,12 @@ class TestRun:
         before["score"], before["first_score"] = 1 / 8, 6 / 8
         drawn: list[Any] = []
         plot = Axes.plot
-        monkeypatch.setattr(Axes, "plot", lambda axes, *line, **style: (drawn.append(line), plot(axes, *line, **style)))
+
+        def recorded(axes: Axes, *line: Any, **style: Any) -> Any:
+            drawn.append(line)
+            return plot(axes, *line, **style)
+
+        monkeypatch.setattr(Axes, "plot", recorded)
         draw_curve(table, title="", score="", target=tmp_path / "curve.png")
         updates, scores = drawn[0]
         assert (updates[0], scores[0]) == (0, 6 / 8)

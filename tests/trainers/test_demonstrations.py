@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from marl_gem import registry
@@ -26,7 +28,7 @@ class TestDemonstrations:
         assert {one.models["user"] for one in shown} == {"scripted:novice"}
 
     def test_turns_that_extend_one_another_are_read_at_once(self) -> None:
-        loop, _ = start(desk())
+        loop: Any = start(desk())[0]
         shown, llm = collect_demonstrations(desk())[0], loop.learners["assistant"].sampler.llm
         together = demonstration_trajectories(shown, ["assistant"], llm, view("chat"))
         apart = demonstration_trajectories(shown, ["assistant"], llm, view("latest"))
@@ -40,7 +42,7 @@ class TestDemonstrations:
     def test_prompts_are_those_of_play(self) -> None:
         """What is imitated is what a policy will be shown, token for token."""
         config = desk()
-        loop, _ = start(config)
+        loop: Any = start(config)[0]
         ((shown,),) = collect_demonstrations(desk("imitation.episodes=1"))
         sampler = loop.learners["user"].sampler
         (own,) = demonstration_trajectories([shown], ["user"], sampler.llm, view("chat"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -90,7 +91,7 @@ class TestRun:
             TrainingRun.resume(finished_kuhn, kuhn("training.episodes=32"))
 
     def test_a_run_that_somebody_works_on_is_left_alone(self, tmp_path: Path) -> None:
-        working = TrainingRun.start(tmp_path / "run", kuhn()).work()
+        working: Any = TrainingRun.start(tmp_path / "run", kuhn()).work()
         next(working)
         before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
         with pytest.raises(JournalError, match="is working on"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,8 @@ class TestPretrained:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         """A model that drops out in training, whose chat template tells tools."""
-        llm = start(desk())[0].learners["assistant"].sampler.llm
+        sampler: Any = start(desk())[0].learners["assistant"].sampler
+        llm = sampler.llm
         model = GPT2LMHeadModel(llm.model.config)
         model.config.resid_pdrop = model.config.attn_pdrop = model.config.embd_pdrop = 0.5
         model.save_pretrained(tmp_path / "model")
@@ -35,7 +37,7 @@ class TestPretrained:
         return tmp_path / "model"
 
     def test_all_policies_start_from_it_and_are_told_their_tools(self, folder: Path) -> None:
-        run = start(desk("phases=[]", "seats.user=user", f"policy.start_from={folder}", "imitation.steps=0"))[0]
+        run: Any = start(desk("phases=[]", "seats.user=user", f"policy.start_from={folder}", "imitation.steps=0"))[0]
         user, assistant = (run.learners[name].sampler.llm for name in ("user", "assistant"))
         assert all(
             torch.equal(value, assistant.model.state_dict()[name]) for name, value in user.model.state_dict().items()
