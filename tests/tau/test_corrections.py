@@ -107,6 +107,7 @@ def test_cancelling_over_and_over_stays_small() -> None:
     assert len(session["reservations"]["R1"]["payment_history"]) == 2**14
 
 
+@pytest.mark.slow
 def test_changing_very_many_flights_takes_no_time_for_each_pair_of_them() -> None:
     def change(day: str, payment_id: str = "credit_card_1") -> tuple[str, dict[str, Any]]:
         flights = [{"flight_number": "HAT1", "date": day}] * 20_000

@@ -348,6 +348,7 @@ def test_missing_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.Mon
         catalog.domain("airline")
 
 
+@pytest.mark.slow
 def test_a_large_checkout_is_imported_quickly(checkout: Path, tmp_path: Path) -> None:
     """As many tasks as the official ones; the limit is ten times what it takes."""
     one = (

@@ -82,6 +82,7 @@ official = pytest.mark.skipif(
         ("airline", {"noop": 20, "transfer": 19, "gold-without-words": 46}, 50),
     ],
 )
+@pytest.mark.slow
 def test_seated_by_name_they_play_the_official_tasks_in_seconds(name: str, floors: dict[str, int], tasks: int) -> None:
     id = f"tau:{name}-v0"
     started = time.process_time()

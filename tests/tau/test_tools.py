@@ -145,6 +145,7 @@ def test_no_call_raises_or_reaches_another_episode(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.slow
 def test_calls_without_end_and_with_everything_in_them_come_back_at_once(name: str) -> None:
     domain, started = WORLDS[name], time.process_time()
     deep: Any = []

@@ -14,6 +14,8 @@ from marl_gem.overrides import apply_overrides
 from marl_gem.trainers import checkpoint
 from tests.trainers.support import SMALL_KUHN, marl_gem, toml, wide_terminal
 
+pytestmark = pytest.mark.slow
+
 
 class TestCommandLine:
     @pytest.mark.parametrize("command", [(), ("list",), ("train",), ("play",)])
