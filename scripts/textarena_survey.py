@@ -23,7 +23,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,6 +32,7 @@ from typing import Any
 from marl_gem.errors import MarlGemError
 from marl_gem.scenarios.textarena import catalog
 from marl_gem.scenarios.textarena.env import TextArenaEnv
+from scripts.textarena_contests import is_zero_sum
 
 MOST_PLAYERS = 16
 STEPS = 80
@@ -75,7 +76,7 @@ def survey(game: str) -> dict[str, Any]:
     players: list[int] = []
     needs, failures = set(_modules(game)), []
     for number in range(1, _AT_MOST.get(game.partition("-v0")[0], MOST_PLAYERS) + 1):
-        failure = _apart(game, number)
+        failure = _apart(_failure, game, number)
         if not failure:
             players.append(number)
         elif wanted := _wanted(game, failure):
@@ -86,7 +87,10 @@ def survey(game: str) -> dict[str, Any]:
                 break
     if not players:
         return {"broken": re.sub(r"\S*/textarena/envs/", "", failures[0])[:200]}
-    return {"players": players, "needs": sorted(needs)} if needs else {"players": players}
+    entry: dict[str, Any] = {"players": players}
+    if players == [2] and _apart(_is_zero_sum, game, seconds=6 * SECONDS) is True:
+        entry["zero_sum"] = True
+    return {**entry, "needs": sorted(needs)} if needs else entry
 
 
 _AT_MOST = {"Briscola": 2, "Golf": 2}
@@ -123,15 +127,15 @@ def _with(python: str, games: list[str]) -> dict[str, Any]:
 # One game, in a process of its own
 
 
-def _apart(game: str, number: int) -> str:
-    """Why the game does not work with so many players; empty if it does."""
+def _apart(function: Callable[..., Any], *arguments: Any, seconds: float = SECONDS) -> Any:
+    """What a function of a game returns; a text that says why there is nothing, if it hangs or its process ends."""
     fork = multiprocessing.get_context("fork")
-    here, there = fork.Pipe(duplex=False)
-    process = fork.Process(target=_try, args=(game, number, there), daemon=True)
+    receiver, sender = fork.Pipe(duplex=False)
+    process = fork.Process(target=_send, args=(sender, function, arguments), daemon=True)
     process.start()
-    there.close()
+    sender.close()
     try:
-        return str(here.recv()) if here.poll(SECONDS) else _TOO_LONG
+        return receiver.recv() if receiver.poll(seconds) else _TOO_LONG
     except EOFError:
         return "its process died"
     finally:
@@ -139,14 +143,23 @@ def _apart(game: str, number: int) -> str:
         process.join()
 
 
-def _try(game: str, number: int, answer: Connection) -> None:
+def _send(sender: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     with Path(os.devnull).open("w") as nowhere:
         sys.stdout = sys.stderr = nowhere
-        try:
-            answer.send(_check(game, number))
-        except MarlGemError as error:
-            cause = error.__cause__ or error
-            answer.send(f"{type(cause).__name__}: {cause}")
+        sender.send(function(*arguments))
+
+
+def _is_zero_sum(game: str) -> bool:
+    return is_zero_sum(game, _source(game))
+
+
+def _failure(game: str, number: int) -> str:
+    """Why the game does not work with so many players; empty if it does."""
+    try:
+        return _check(game, number)
+    except MarlGemError as error:
+        cause = error.__cause__ or error
+        return f"{type(cause).__name__}: {cause}"
 
 
 def _check(game: str, number: int) -> str:

@@ -21,10 +21,18 @@ FILE = Path(__file__).with_name("catalog.json")
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What is known of one game: the numbers of players it takes, what it wants, and why it cannot work."""
+    """What is known of one game."""
 
+    # The numbers of players that the game works with.
     players: tuple[int, ...] = ()
+
+    # The winner's return is 1 and the loser's -1, or both are 0: it is a contest of two players.
+    zero_sum: bool = False
+
+    # What must be on this machine, as "kind:name"; the kinds are those of `_HELP`.
     needs: tuple[str, ...] = ()
+
+    # Why the game cannot work at all; empty if it can.
     broken: str = ""
 
 

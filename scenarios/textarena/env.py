@@ -77,6 +77,8 @@ class TextArenaEnv(MultiAgentEnv):
         seats = range(_players(game, num_players, entry.players))
         self.possible_agents = tuple(f"player_{seat}" for seat in seats)
         self.blocking = catalog.waits(entry)
+        if entry.zero_sum:
+            self.metadata = Metadata(zero_sum=True, turn_order="sequential", reward_range=(-1.0, 1.0))
         self._seats = dict(zip(self.possible_agents, seats, strict=True))
         self._id, self._view, self._error_allowance = game, observe, error_allowance
         self._roles: dict[str, Role] = {}

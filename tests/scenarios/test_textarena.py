@@ -25,9 +25,14 @@ from marl_gem.errors import (  # noqa: E402
     UnavailableScenario,
     UnknownScenario,
 )
+from marl_gem.policies import ScriptedPolicy  # noqa: E402
+from marl_gem.rollout import Job, collect  # noqa: E402
+from marl_gem.runs.outcomes import outcomes  # noqa: E402
 from marl_gem.scenarios.textarena import catalog  # noqa: E402
 from marl_gem.scenarios.textarena.env import TextArenaEnv  # noqa: E402
 from marl_gem.scenarios.textarena.legal import LEGAL  # noqa: E402
+from marl_gem.testing import Plan, check_metadata  # noqa: E402
+from marl_gem.types import Metadata  # noqa: E402
 from tests.scenarios.textarena_play import FAILING, SLOW, WORKING, finish, play, play_on  # noqa: E402
 
 # The catalog
@@ -121,6 +126,29 @@ def test_every_working_game_plays_repeats_and_forks(game: str) -> None:
     list(play_on(env, random.Random(5), 2))
     fork = env.fork()
     assert list(play_on(env, random.Random(6), 4)) == list(play_on(fork, random.Random(6), 4))
+
+
+@pytest.mark.parametrize("game", [game for game in WORKING if catalog.entry(game).zero_sum])
+def test_declared_contests_are_zero_sum(game: str) -> None:
+    env = marl_gem.make(f"ta:{game}")
+    assert env.metadata == Metadata(zero_sum=True, turn_order="sequential", reward_range=(-1.0, 1.0))
+    check_metadata(lambda: marl_gem.make(f"ta:{game}"), Plan(steps=40))
+    env.reset(seed=0)
+    while not env.done and env.steps < 60:
+        env.step({env.acting[0]: "What now?"})
+    assert sum(env.returns.values()) == 0
+
+
+def test_games_without_a_winner_or_for_more_players_declare_no_contest() -> None:
+    for game in ("NewRecruit-v0", "GuessTheNumber-v0", "Snake-v0", "ThreePlayerTicTacToe-v0"):
+        assert marl_gem.make(f"ta:{game}").metadata == Metadata(turn_order="sequential")
+
+
+def test_an_episode_of_a_contest_has_a_winner() -> None:
+    jobs = [Job(0, ScriptedPolicy(["What now?"] * 9)), Job(1, ScriptedPolicy([f"[{n}]" for n in range(9)]))]
+    for episode in collect(lambda: marl_gem.make("ta:TicTacToe-v0"), jobs):
+        results = sorted(str(outcome.result) for outcome in outcomes(episode).values())
+        assert results == ["loss", "win"]
 
 
 # Like TextArena's own games
