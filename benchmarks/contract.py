@@ -5,7 +5,7 @@
 "steps": steps a second of CPU time of tic-tac-toe, random legal play, every observation read: ours, and
 PettingZoo's `tictactoe_v3` with its wrappers (`env`) and without (`raw_env`). PettingZoo's loop picks moves as its
 documentation does, by `action_space(agent).sample(mask)`, and by plain Python ("_plain"), which is quicker. The loops
-take turns; medians are told, and how many times as fast ours is.
+take turns; medians are printed, and how many times as fast ours is.
 
 "live": KiB for each of 10,000 envs in the middle of an episode beyond what the game itself keeps, and for each of
 10,000 episodes that a rollout plays at once, everything counted that is not the game's; and microseconds a
@@ -216,9 +216,9 @@ def our_turns(count: int) -> Callable[[], None]:
     def play() -> None:
         infos = [env.reset(seed=seed)[1] for seed, env in enumerate(envs)]
         for _ in range(5):
-            for place, env in enumerate(envs):
+            for index, env in enumerate(envs):
                 (agent,) = env.acting
-                _, _, _, _, infos[place] = env.step({agent: infos[place][agent]["legal_actions"][-1]})
+                _, _, _, _, infos[index] = env.step({agent: infos[index][agent]["legal_actions"][-1]})
 
     return play
 

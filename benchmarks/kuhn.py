@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import time
+from statistics import fmean
 
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.overrides import apply_overrides
@@ -49,8 +50,10 @@ def train(config: TrainConfig) -> dict[str, float]:
     loop = warm_started(config)
     llm = loop.learners[SHARED_POLICY].sampler.policy.llm
     strategies = [strategy(llm)[0]]
+    gains = []  # see the metric noise_gain of per-agent ReBN
     while loop.updates < config.training.updates:
-        loop.update()
+        metrics, _ = loop.update()
+        gains += [value for name, value in metrics.items() if name.startswith("noise_gain/")]
         bets, illegal = strategy(llm)
         strategies.append(bets)
     mixed = average(strategies[len(strategies) // 2 :])
@@ -61,6 +64,7 @@ def train(config: TrainConfig) -> dict[str, float]:
         "value_last": round(value(strategies[-1], strategies[-1]), 4),
         "value_average": round(value(mixed, mixed), 4),
         "illegal": round(illegal, 4),
+        **({"noise_gain": round(fmean(gains), 4)} if gains else {}),
         "seconds": round(time.perf_counter() - begun, 1),
     }
 

@@ -4,11 +4,11 @@
                                        [--only kuhn]
 
 Prints one JSON line, with one row for each game and normalization: "agent" is per-agent ReBN, "all" one
-normalization over both seats, "none" the returns as they are. For TicTacToe the figure is the score against
-random play (higher is better; 400 games a seat), for Kuhn poker the exploitability of the last policy
-(lower is better), for the help desk the success of user and assistant together on 200 tasks that
-were not trained on; there the user earns its fidelity, so that the two seats' returns differ in mean and spread, and
-it joins after a third of the updates. A small table for people goes to standard error.
+normalization over both seats, "none" the returns as they are. The figures are: for TicTacToe the score against
+random play (higher is better; 400 games a seat), for Kuhn poker the exploitability of the last and of the average
+policy (lower is better), for the help desk the success of user and assistant together on 200 tasks that were not
+trained on. There the user is rewarded for its fidelity, so that the two seats' returns differ in mean and spread,
+and it joins after a third of the updates. A small table for people goes to standard error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from statistics import fmean
 
 from marl_gem.overrides import apply_overrides
-from marl_gem.trainers.config import parse, read
+from marl_gem.trainers.config import TrainConfig, parse, read
 from marl_gem.trainers.imitation import warm_started
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.measurement import measure
@@ -29,38 +29,44 @@ from marl_gem.trainers.measurement import measure
 NORMALIZATIONS = ("agent", "all", "none")
 
 
-def trained(recipe: str, normalization: str, seed: int, updates: int, *changes: str) -> tuple[TrainingLoop, float]:
-    """A recipe trained under a normalization, and by how much one over both seats makes the gradient noisier.
-
-    That is the mean of 1 + d^2 over updates and seats, where d is the distance of a seat's mean return from the mean of
-    all, in standard deviations of the seat's: what an offset that is not taken out adds to the gradient's variance.
-    """
+def configuration(recipe: str, normalization: str, seed: int, updates: int, *changes: str) -> TrainConfig:
     settings = [f"seed={seed}", f"algorithm.options.group_by={normalization}", f"training.updates={updates}", *changes]
-    loop = warm_started(parse(apply_overrides(read(recipe), settings), "benchmark"))
-    gains = []
-    while loop.updates < updates:
+    return parse(apply_overrides(read(recipe), settings), "benchmark")
+
+
+def trained(config: TrainConfig) -> tuple[TrainingLoop, dict[str, float]]:
+    """A run of all updates; under per-agent ReBN also the mean of its metric `noise_gain`.
+
+    That is 1 + d^2, where d is the distance of a seat's mean return from the mean of all, in standard deviations of the
+    seat's: by how much one normalization over both seats would raise the variance of the gradient.
+    """
+    loop, gains = warm_started(config), []
+    while loop.updates < config.training.updates:
         metrics, _ = loop.update()
         gains += [value for name, value in metrics.items() if name.startswith("noise_gain/")]
-    return loop, fmean(gains)
+    return loop, {"noise_gain": fmean(gains)} if gains else {}
 
 
 def kuhn(normalization: str, seed: int, updates: int) -> dict[str, float]:
-    loop, gain = trained("kuhn", normalization, seed, updates)
-    (numbers,) = measure(loop, 1, "final", analyse=True)[0].analyses.values()
-    return {"exploitability": numbers["exploitability"], "noise_gain": gain}
+    from kuhn import train
+
+    result = train(configuration("kuhn", normalization, seed, updates))
+    figures = {"exploitability_last": result["last"], "exploitability_average": result["average"]}
+    return figures | {name: value for name, value in result.items() if name == "noise_gain"}
 
 
 def tictactoe(normalization: str, seed: int, updates: int) -> dict[str, float]:
-    loop, gain = trained("tictactoe", normalization, seed, updates)
-    return {"score": measure(loop, 400, "final")[0].score, "noise_gain": gain}
+    loop, gain = trained(configuration("tictactoe", normalization, seed, updates))
+    return {"score": measure(loop, 400, "final")[0].score, **gain}
 
 
 def desk(normalization: str, seed: int, updates: int) -> dict[str, float]:
     phases = f'phases=[{{start = {updates // 3}, seats = {{user = "user"}}}}]'
-    loop, gain = trained("desk", normalization, seed, updates, phases, "options.user_reward=fidelity")
+    config = configuration("desk", normalization, seed, updates, phases, "options.user_reward=fidelity")
+    loop, gain = trained(config)
     measured, episodes = measure(loop, 200, "final", [loop.phase])
     fidelity = fmean(episode.returns["user"] for episode in episodes)
-    return {"success": measured.score, "fidelity": fidelity, "noise_gain": gain}
+    return {"success": measured.score, "fidelity": fidelity, **gain}
 
 
 def main() -> None:

@@ -62,11 +62,11 @@ def draw_waits(episodes: int, seed: int) -> list[list[float]]:
 
 
 def play_in_threads(waits: list[list[float]]) -> None:
-    def loop(own: list[float]) -> None:
-        for wait in own:
+    def loop(waits_of_thread: list[float]) -> None:
+        for wait in waits_of_thread:
             time.sleep(wait)
 
-    threads = [threading.Thread(target=loop, args=(own,)) for own in waits]
+    threads = [threading.Thread(target=loop, args=(waits_of_thread,)) for waits_of_thread in waits]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -322,7 +322,7 @@ def _check_seats(config: TrainConfig, source: str) -> None:
 
 
 def _check_fixed(field: str, who: str) -> None:
-    if PolicySpec.parse(who).kind in ("human", "replay"):
+    if PolicySpec.parse(who).kind == "human":
         raise ConfigError(
             f"{field}: {who!r} cannot hold a seat in training; name a policy that learns in small letters, or say "
             "random, scripted:NAME, MODEL@URL or a run's folder"

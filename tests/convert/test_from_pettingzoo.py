@@ -55,6 +55,7 @@ def native_returns(env: Any, seed: int, turns: deque[tuple[str, str]]) -> tuple[
 @pytest.mark.parametrize(
     ("name", "seed"), [(name, seed) for name in NATIVE for seed in (0, 1) if (name, seed) != ("chess", 1)]
 )
+@pytest.mark.slow
 def test_returns_are_those_of_the_same_actions_played_natively(name: str, seed: int) -> None:
     env, dice, turns = from_pettingzoo(NATIVE[name]), random.Random(seed), deque[tuple[str, str]]()
     endings: dict[str, Any] = {}

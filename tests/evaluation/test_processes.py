@@ -21,6 +21,8 @@ from tests.evaluation.helpers import (
     report_of,
 )
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -55,6 +57,7 @@ SLOW = ("test:Slow-v0", "--seat", "a=scripted:slow", "--seat", "b=scripted:slow"
 
 
 class TestKilled:
+    @pytest.mark.slow
     def test_at_twenty_random_moments_each_episode_is_there_once(self, tmp_path: Path) -> None:
         asked = ("eval", *SLOW, "-n", "300", "--repeats", "2", "--concurrency", "4")
         journal, before, dice = tmp_path / "run" / "episodes.jsonl", b"", random.Random(4)
@@ -81,6 +84,7 @@ class TestKilled:
         assert played(tmp_path / "run") == played(tmp_path / "whole")
         assert report_of(tmp_path / "run") == report_of(tmp_path / "whole")
 
+    @pytest.mark.slow
     def test_leaves_the_lock_free_and_held_while_it_lives(self, tmp_path: Path) -> None:
         process = started("eval", *SLOW, "-n", "5000", "--out", tmp_path / "run")
         wait_for(lambda: size(tmp_path / "run" / "episodes.jsonl") > 0, process)

@@ -326,6 +326,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_several_processes_use_one_file_from_its_beginning(file: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", ASKER, str(file)]
     askers = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(4)]

@@ -268,6 +268,7 @@ class Greeting(MultiAgentEnv):
 
 
 @async_test
+@pytest.mark.slow
 async def test_a_thousand_episodes_against_a_server_that_fails_three_calls_of_ten() -> None:
     async with FakeServer(failing=0.3, seed=1) as server:
         llm = Retrying(HTTPModel(server.url, "tiny"), attempts=30, backoff=Backoff(0.001, 0.02))

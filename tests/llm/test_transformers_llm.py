@@ -194,6 +194,7 @@ def test_one_batch_may_mix_temperatures(llm: TransformersLLM) -> None:
     assert warm.token_ids == ask(llm, ("a", 5), sampling=Sampling(6, 1.0))[0].token_ids != cold.token_ids
 
 
+@pytest.mark.slow
 def test_sampling_follows_the_distribution(llm: TransformersLLM) -> None:
     """The ten most likely first tokens, within five standard errors."""
     draws = 20_000

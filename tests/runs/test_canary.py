@@ -254,6 +254,7 @@ def marl_gem_command(*arguments: str, folder: Path, expect: tuple[int, ...] = (0
     assert done.returncode in expect, done.stderr
 
 
+@pytest.mark.slow
 def test_marl_gem_play(tmp_path: Path) -> None:
     for failing, code in ((0.0, 0), (1.0, 2)):
         with leaky_server(failing, [401]) as (url, leaky):
@@ -264,6 +265,7 @@ def test_marl_gem_play(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("who", [pytest.param(SERVED, id="http"), HOSTED])
+@pytest.mark.slow
 def test_marl_gem_eval_and_what_goes_on_with_it(who: str, tmp_path: Path) -> None:
     with leaky_server() as (url, leaky):
         seat = f"player_0={who.format(url=url)}"
@@ -277,6 +279,7 @@ def test_marl_gem_eval_and_what_goes_on_with_it(who: str, tmp_path: Path) -> Non
     assert traces_in(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_a_wrong_command_does_not_repeat_a_key(tmp_path: Path) -> None:
     for place in ("api_key={}", "api_key_env={}"):
         seat = "player_0=tiny@http://127.0.0.1:9/v1," + place.format(CANARY)

@@ -144,6 +144,7 @@ texts = st.text(st.characters(exclude_categories=()), max_size=30)
 
 
 @given(st.lists(st.builds(lambda text, seed: (text, seed), texts, st.integers(0, 2**70)), min_size=1, max_size=4))
+@pytest.mark.slow
 def test_any_text_can_be_listed_found_and_shown(pairs: list[tuple[str, int]]) -> None:
     import tempfile
 

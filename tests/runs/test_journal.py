@@ -58,6 +58,7 @@ class TestAppend:
 
 class TestATornLastLine:
     @pytest.mark.parametrize("text", ["go on", "long " * 20_000])
+    @pytest.mark.slow
     def test_is_dropped_wherever_it_was_torn(self, path: Path, text: str) -> None:
         complete, last = line("0") + line("1"), line("2", text)
         cuts = range(len(last)) if len(last) < 1000 else (1, 100, 65_535, 65_536, 65_537, len(last) - 1)

@@ -100,6 +100,7 @@ def second_seat() -> list[dict[Any, Any]]:
 
 @settings(deadline=None)
 @given(st.lists(strategies, min_size=1, max_size=4), strategies)
+@pytest.mark.slow
 def test_an_average_plays_like_one_picked_at_random(mixed: list[dict[Any, Any]], opponent: dict[Any, Any]) -> None:
     one = average(mixed)
     assert value(one, opponent) == pytest.approx(sum(value(s, opponent) for s in mixed) / len(mixed))
@@ -173,6 +174,7 @@ def test_deals_are_fair() -> None:
 @pytest.mark.parametrize(
     "strategy", [uniform(), equilibrium(0.25), tabulate(lambda at: 0.8)], ids=["uniform", "equilibrium", "bold"]
 )
+@pytest.mark.slow
 def test_play_earns_what_the_analysis_says(strategy: dict[Any, Any]) -> None:
     """Mean of 10,000 hands, with a bound of five standard errors; the seeds are fixed."""
     env: Any = marl_gem.make("game:KuhnPoker-v0")

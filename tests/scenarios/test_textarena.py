@@ -456,6 +456,7 @@ def test_forty_games_in_eight_threads_equal_forty_games_in_a_row() -> None:
         assert list(pool.map(job, jobs)) == in_a_row
 
 
+@pytest.mark.slow
 def test_processes_agree_whatever_the_order_of_their_sets() -> None:
     code = """
 import hashlib, random

@@ -136,6 +136,7 @@ HOSTILE = [
         "2048-v0",
     ],
 )
+@pytest.mark.slow
 def test_no_text_makes_a_game_raise(game: str) -> None:
     env = marl_gem.make(f"ta:{game}")
     for text in HOSTILE:

@@ -107,6 +107,7 @@ def test_cancelling_over_and_over_stays_small() -> None:
     assert len(session["reservations"]["R1"]["payment_history"]) == 2**14
 
 
+@pytest.mark.slow
 def test_the_work_of_changing_flights_grows_in_proportion_to_their_number() -> None:
     def change(number: int, day: str, payment_id: str = "credit_card_1") -> tuple[str, dict[str, Any]]:
         flights = [{"flight_number": "HAT1", "date": day}] * number

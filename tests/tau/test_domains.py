@@ -428,6 +428,7 @@ def marl_gem_command(*words: str, folder: Path, domains: str) -> subprocess.Comp
     )
 
 
+@pytest.mark.slow
 def test_a_variable_names_folders_for_the_command_line(tmp_path: Path) -> None:
     write(tmp_path / "small")
     domains = f"{LIBRARY}{os.pathsep}small"

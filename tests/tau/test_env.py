@@ -430,6 +430,7 @@ SCENARIOS = marl_gem.list("tau")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: str(scenario.id))
+@pytest.mark.slow
 def test_the_registered_scenarios_keep_them_too(scenario: Any) -> None:
     if scenario.unavailable:
         pytest.skip(scenario.unavailable)

@@ -27,9 +27,12 @@ from marl_gem.scenarios.tau.scripts import ScriptPolicy
 FOLDER = Path(os.environ.get("MARL_GEM_TAU_BENCH", "/nowhere"))
 TOOLS = {"retail": retail, "airline": airline}
 
-pytestmark = pytest.mark.skipif(
-    not (FOLDER / "oracle").is_dir(), reason="MARL_GEM_TAU_BENCH names no folder with the official data and oracle/"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (FOLDER / "oracle").is_dir(), reason="MARL_GEM_TAU_BENCH names no folder with the official data and oracle/"
+    ),
+]
 both = pytest.mark.parametrize("name", TOOLS)
 
 

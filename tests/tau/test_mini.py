@@ -64,6 +64,7 @@ def played(name: str, task: Task) -> Iterator[tuple[str, dict[str, Any], str, Se
 # The files
 
 
+@pytest.mark.slow
 def test_the_generator_makes_these_very_bytes() -> None:
     built = mini_worlds.build()
     kept = {
@@ -72,6 +73,7 @@ def test_the_generator_makes_these_very_bytes() -> None:
     assert {name: text.encode() for name, text in built.items()} == kept
 
 
+@pytest.mark.slow
 def test_writing_makes_the_same_files(tmp_path: Path) -> None:
     mini_worlds.write(tmp_path)
     for file in tmp_path.rglob("*.*"):
@@ -228,6 +230,7 @@ def test_doing_without_wit_does_not_get_far(name: str) -> None:
 
 
 @both
+@pytest.mark.slow
 def test_the_oracle_solves_everything_through_the_env(name: str) -> None:
     members = domain(name).splits["test"]
     policy = ScriptPolicy("oracle", domain(name), members)

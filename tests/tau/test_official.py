@@ -347,6 +347,7 @@ def test_missing_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.Mon
         catalog.domain("airline")
 
 
+@pytest.mark.slow
 def test_a_large_checkout_is_imported(checkout: Path, tmp_path: Path) -> None:
     """As many tasks as the official train split."""
     one = (

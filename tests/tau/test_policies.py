@@ -81,6 +81,7 @@ official = pytest.mark.skipif(
         ("airline", {"noop": 20, "transfer": 19, "gold-without-words": 46}, 50),
     ],
 )
+@pytest.mark.slow
 def test_scripts_by_name_solve_a_known_number_of_official_tasks(
     name: str, baselines: dict[str, int], tasks: int
 ) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from marl_gem.errors import ScenarioFault
-from marl_gem.llm import Sampling
 from marl_gem.policies import ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau.dialogue import STOP, Dialogue
@@ -20,7 +19,7 @@ from marl_gem.scenarios.tau.env import OPENING, TauEnv
 from marl_gem.scenarios.tau.judge import Judge
 from marl_gem.scenarios.tau.reward import Fidelity, measure_fidelity
 from marl_gem.tools.calls import write_call
-from marl_gem.types import Message, Response, ToolCall, ToolSpec
+from marl_gem.types import ToolCall
 from tests.tau.small_shop import (
     CANCEL,
     PRICE,
@@ -31,6 +30,7 @@ from tests.tau.small_shop import (
     play,
     shop,
 )
+from tests.toys import ScriptedLLM
 
 # What it earns, and why it does not
 
@@ -183,46 +183,34 @@ def test_one_that_fails_is_a_fault_not_a_zero(reward: Callable[[Dialogue], Any])
         play(env, STOP, STOP)
 
 
-class Model:
-    """Answers with a text, on whatever loop it is asked."""
-
-    name = "judge-model"
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.asked: list[tuple[Sequence[Message], Sampling]] = []
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
-    ) -> Response:
-        self.asked.append((messages, sampling))
-        await asyncio.sleep(0.001)
-        return Response(self.text)
+def judge_saying(text: str) -> ScriptedLLM:
+    """A model that gives the same answer every time."""
+    return ScriptedLLM(default=text, name="judge-model")
 
 
 @pytest.mark.parametrize(
     ("answer", "reward"), [("7", 0.7), ("10", 1.0), ("Score: 0.", 0.0), ("8/10", 0.8), ("**3**", 0.3), ("7.5", 0.75)]
 )
 def test_a_model_may_judge(answer: str, reward: float) -> None:
-    model = Model(answer)
+    model = judge_saying(answer)
     env = begun(user_reward=Judge(model))
     assert env.blocking
     play(env, CANCEL, PRICE, STOP)
     assert env.returns == {"user": pytest.approx(reward), "assistant": 1.0}
-    asked = str(model.asked[0][0][0]["content"])
+    asked = str(model.prompts[0][0]["content"])
     assert json.dumps(TASKS[0].instruction) in asked
     assert f'{{"speaker": "assistant", "text": "{PRICE}"}}' in asked
 
 
 @pytest.mark.parametrize("answer", ["", "good", "11", "-1", "gpt4"])
 def test_a_judge_that_gives_no_number_is_a_fault(answer: str) -> None:
-    env = begun(user_reward=Judge(Model(answer)))
+    env = begun(user_reward=Judge(judge_saying(answer)))
     with pytest.raises(ScenarioFault, match="judge-model should judge a user from 0 to 10"):
         play(env, "Bye.", STOP)
 
 
 def test_a_judge_serves_many_episodes_at_once_and_within_a_running_loop() -> None:
-    judge = Judge(Model("5"))
+    judge = Judge(judge_saying("5"))
     seating = {"user": ScriptedPolicy(["Hello", STOP]), "assistant": ScriptedPolicy(["Bye."])}
     jobs = [Job(seed, seating) for seed in range(40)]
     episodes = collect(lambda: make(user_reward=judge), jobs, concurrency=20)

@@ -192,6 +192,7 @@ def run(*arguments: Any) -> Result:
     return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200"})
 
 
+@pytest.mark.slow
 def test_a_grid_tells_strategies_apart_and_goes_on(tmp_path: Path) -> None:
     with served() as server:
         tiny = f"tiny@{server.url}"

@@ -144,6 +144,7 @@ def test_no_call_raises_or_reaches_another_episode(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.slow
 def test_very_long_and_very_deep_arguments_are_answered_with_text(name: str) -> None:
     domain = WORLDS[name]
     deep: Any = []

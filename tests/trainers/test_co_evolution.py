@@ -20,6 +20,8 @@ from marl_gem.trainers.start import start
 from marl_gem.types import Episode, from_json
 from tests.trainers.support import Babble, babble, changed, desk, rows, rows_without_times, warmed_up, weights, work
 
+pytestmark = pytest.mark.slow
+
 
 class TestRun:
     def test_each_policy_learns_when_it_holds_a_seat(self, finished_desk: Path) -> None:

@@ -71,7 +71,6 @@ class TestSeats:
     @pytest.mark.parametrize(
         ("assignment", "complaint"),
         [
-            ("seats.user=replay:runs/x", "'replay:runs/x' cannot hold a seat in training"),
             ("imitation.seats.user=user", "imitation.seats.user is a policy such as scripted:NAME, not 'user'"),
             ("phases=[{start = 5, seats = {}}]", "before the last of the 5 updates"),
             ("phases=[{start = 3, seats = {}}, {start = 3, seats = {}}]", "one after the other"),

@@ -16,6 +16,8 @@ from marl_gem.trainers.tiny import tiny_tokenizer
 from marl_gem.views import view
 from tests.trainers.support import DESK, desk, warmed_up
 
+pytestmark = pytest.mark.slow
+
 
 class TestDemonstrations:
     def test_each_is_told_its_own_task(self) -> None:

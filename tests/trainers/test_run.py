@@ -16,6 +16,8 @@ from marl_gem.trainers.run import TrainingRun, read_report
 from marl_gem.types import Episode, from_json
 from tests.trainers.support import KUHN, kuhn, rows, rows_without_times, weights, work
 
+pytestmark = pytest.mark.slow
+
 
 class TestRun:
     def test_it_leaves_what_it_promises(self, finished_kuhn: Path) -> None:

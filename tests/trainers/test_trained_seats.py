@@ -20,6 +20,8 @@ from marl_gem.trainers.run import TrainingRun
 from marl_gem.trainers.start import start
 from tests.trainers.support import DESK, changed, desk, marl_gem, warmed_up, weights, work
 
+pytestmark = pytest.mark.slow
+
 
 class TestPretrained:
     @pytest.fixture
