@@ -2,8 +2,9 @@
 
     people.py     names, addresses, payment methods
     cases.py      draws tasks and checks them
-    shop.py       products, customers and orders of the shop, and the templates of its tasks
-    carrier.py    flights, customers and reservations of the airline, and the templates of its tasks
+    shop.py       the shop, with shop_data.py (products, customers, orders), shop_case.py (a customer) and the templates
+                  of its tasks in shop_changes.py and shop_conditions.py
+    carrier.py    the airline, with the same four files: carrier_data.py (flights, customers, reservations), ...
 
 All people and places are invented. `python -m scripts.mini_worlds` writes the same bytes each time. The two `policy.md`
 are not generated. Each task has a grade:

@@ -1,8 +1,7 @@
-"""How tasks are drawn: templates fill in a case, and the calls that solve it are made while it is.
+"""Draws tasks: a template writes a customer's instruction and makes the calls that solve the task.
 
-A template is a function of a `Case`. It picks a customer, says what it wants and makes the calls that a good
-assistant would. A call that fails, or a customer whom the template does not fit, ends the attempt, and another one
-is drawn.
+A template is a function of a `Case`. It picks a customer, adds sentences to the instruction and makes the reference
+calls. If a call fails, or no customer fits the template, the attempt ends and another one begins.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CHANGES = {
     "refusal": range(1),
     "transfer": range(1),
 }
-"""The grades, and how many calls that change the data their tasks may hold."""
+"""The number of calls that change the data in a task, by grade."""
 
 MANNERS = (
     "You write in short sentences.",
@@ -46,16 +45,16 @@ Element = TypeVar("Element")
 
 
 class Unfit(Exception):
-    """This draw makes no task; another one may."""
+    """This attempt makes no task; another one may."""
 
 
 class Case:
-    """A customer's case in the making.
+    """One attempt at a task.
 
     Args:
         domain: the data and the tools.
-        rng: whatever is random.
-        taken: the records that other cases are about; this one looks for others.
+        rng: the generator of all random choices.
+        taken: the records of other cases, which this one does not pick.
     """
 
     def __init__(self, domain: Domain, rng: random.Random, taken: set[str]) -> None:
@@ -73,7 +72,7 @@ class Case:
         self._session = domain.session()
 
     def pick(self, table: str, test: Callable[[Record], bool] = lambda record: True) -> Record:
-        """A record of this kind that no case is about yet.
+        """A random record of a table that passes the test and that no case has yet.
 
         Raises:
             Unfit: there is none.
@@ -88,12 +87,12 @@ class Case:
         return self.domain.database.tables[table][key]
 
     def customer(self) -> Record:
-        """A customer whom no other case is about."""
+        """A customer that no other case has."""
         picked = self.pick("users")
         return self.meet(next(key for key, user in self.domain.database.tables["users"].items() if user is picked))
 
     def meet(self, user_id: str) -> Record:
-        """The customer says who it is, and the assistant makes sure of it."""
+        """Say who the customer is, and make the calls that identify it."""
         raise NotImplementedError
 
     def choose(self, options: Iterable[Element]) -> Element:
@@ -107,14 +106,14 @@ class Case:
         return self.rng.choice(listed)
 
     def say(self, *wordings: str) -> None:
-        """Something that the customer knows or wants, in one of these wordings."""
+        """Add one of these wordings to the instruction."""
         self.sentences.append(self.rng.choice(wordings))
 
     def tell(self, amount: float) -> None:
-        """An amount that the assistant must say; of 12.50 it is 12.5, which both ways to write it hold.
+        """Add an amount to the outputs, without zeros at the end: "12.5" is a part of "12.50" too.
 
         Raises:
-            Unfit: it is so short that it could be said by chance.
+            Unfit: it has fewer than three digits, so a message could contain it by chance.
         """
         text = f"{amount:.2f}".rstrip("0").rstrip(".")
         if sum(map(str.isdigit, text)) < 3:
@@ -122,14 +121,14 @@ class Case:
         self.outputs.append(text)
 
     def look(self, name: str, **arguments: Any) -> Any:
-        """Look something up, if that has not been done yet."""
+        """The result of a call that only reads; the first one is recorded."""
         question = json.dumps([name, arguments])
         if question not in self._seen:
             self._seen[question] = self.call(name, **arguments)
         return self._seen[question]
 
     def call(self, name: str, **arguments: Any) -> Any:
-        """Make a call and write it down; what it answers, read as JSON where it is JSON.
+        """Make a reference call and record it; its result, parsed if it is JSON.
 
         Raises:
             Unfit: the tool refuses.
@@ -165,7 +164,7 @@ class Drawing(Generic[AnyCase]):
     """Draws the tasks of a domain, none of them twice.
 
     Args:
-        kind: the kind of case that the templates fill in.
+        kind: the class of the templates' cases.
         templates: by grade; they take turns.
     """
 
@@ -192,7 +191,7 @@ class Drawing(Generic[AnyCase]):
         self._taken: set[str] = set()
 
     def tasks(self, counts: Mapping[str, int]) -> list[Record]:
-        """So many tasks of each grade."""
+        """This many tasks of each grade."""
         return [
             self._draw(template, grade)
             for grade, count in counts.items()

@@ -1,4 +1,4 @@
-"""Names, addresses and payment methods; nobody and nowhere that there is."""
+"""Invented names, addresses and payment methods."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Record = dict[str, Any]
 
 
 class Inventor:
-    """Invents people and what they own; no name and no number twice."""
+    """Generates people and their payment methods; no name and no number repeats."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -61,7 +61,7 @@ class Inventor:
         self._taken: set[str] = set()
 
     def person(self) -> tuple[str, Record]:
-        """A customer's id, and what both domains know of a customer."""
+        """A customer's id, and the fields of a customer that both domains have."""
         first, last = self._names.pop()
         return f"{first}_{last}_{self.number(4)}".lower(), {
             "name": {"first_name": first, "last_name": last},
@@ -70,7 +70,7 @@ class Inventor:
         }
 
     def number(self, digits: int) -> str:
-        """A number of so many digits."""
+        """A number with this many digits."""
         return self._new(lambda: str(self.rng.randrange(10 ** (digits - 1), 10**digits)))
 
     def code(self) -> str:
@@ -94,7 +94,7 @@ class Inventor:
 
 
 def address(rng: random.Random) -> Record:
-    """Somewhere to live or to send a parcel to."""
+    """A random address."""
     town = rng.choice(list(TOWNS))
     state, area = TOWNS[town]
     return {
@@ -108,13 +108,13 @@ def address(rng: random.Random) -> Record:
 
 
 def tell_address(address: Record) -> str:
-    """An address as one says it."""
+    """An address as a phrase of an instruction."""
     street = f"{address['address1']}, {address['address2']}" if address["address2"] else address["address1"]
     return f"{street}, {address['city']}, {address['state']} {address['zip']}"
 
 
 def tell_method(method: Record) -> str:
-    """A payment method as its owner calls it."""
+    """A payment method as a phrase of an instruction."""
     if method["source"] == "credit_card":
         return f"your {method['brand'].capitalize()} card that ends in {method['last_four']}"
     return {
