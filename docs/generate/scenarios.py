@@ -145,10 +145,8 @@ def _rules(scenario: Any) -> str:
 
 
 def _options(scenario: Any) -> list[tuple[str, str, str]]:
-    """Name, default and meaning of each option; the meaning stands under `Args:` in the docstring."""
-    section = re.search(r"^Args:\n((?: {4}.*\n?|\n)+)", _class_docstring(scenario), re.MULTILINE)
-    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section[1] if section else "", re.MULTILINE)
-    meanings = dict(entries)
+    """Name, default and meaning of each option; the meaning stands under `Args:` in a docstring."""
+    meanings = marl_gem.registry.option_meanings(scenario.id)
     rows = []
     for name, parameter in inspect.signature(_factory(scenario)).parameters.items():
         required = parameter.default is parameter.empty

@@ -97,9 +97,11 @@ def _row(scenario: RegisteredScenario) -> dict[str, Any]:
 def _card(scenario: RegisteredScenario) -> dict[str, Any]:
     """All that is known of one scenario, as plain data; `info` is None where no env can be made without options."""
     id = scenario.id
-    card = _row(scenario) | {"options": {}, "info": None}
+    card = _row(scenario) | {"options": {}, "option_meanings": {}, "info": None}
     if not scenario.unavailable:
         card["options"] = {name: _plain(value) for name, value in registry.options(id).items()}
+        meanings = registry.option_meanings(id)
+        card["option_meanings"] = {name: meanings[name] for name in card["options"] if name in meanings}
         try:
             info = ScenarioSpec(id).inspect()
         except MarlGemError:
@@ -135,6 +137,11 @@ def _show_card(card: dict[str, Any]) -> None:
         out.print(f"[yellow]cannot work here:[/] {escape(card['unavailable'])}")
     for name, value in _facts(card).items():
         out.print(f"  {name}: {escape(value)}", soft_wrap=True)
+    if card["option_meanings"]:
+        options = _table("option", "meaning")
+        for name, meaning in card["option_meanings"].items():
+            options.add_row(name, escape(meaning))
+        out.print(options)
     table = _table("agent", "policy", "description")
     for name, description in card["policies"].items():
         table.add_row("any", f"scripted:{name}", escape(description))

@@ -7,11 +7,13 @@ line in its pyproject.toml, and nothing here knows a scenario by name.
     scenarios.py   register, get, find, make, list
     wrappers.py    register_wrapper, wrappers, WrapperSpec
     offers.py      what comes with a scenario: scripted policies and strategies
+    meanings.py    what the options of a scenario mean
     analyses.py    exact analyses of how well policies play a scenario
     tables.py      where registrations are kept, and how plug-ins are loaded
 """
 
 from marl_gem.registry.analyses import RegisteredAnalysis, analyse, analysis, register_analysis
+from marl_gem.registry.meanings import option_meanings
 from marl_gem.registry.offers import (
     Need,
     RegisteredPolicy,
@@ -44,6 +46,7 @@ __all__ = [
     "make",
     "make_policy",
     "make_strategy",
+    "option_meanings",
     "options",
     "policies",
     "preserved",

@@ -123,3 +123,10 @@ def test_wrappers() -> None:
 def test_what_there_is_not(arguments: list[str], message: str) -> None:
     with pytest.raises(MarlGemError, match=message):
         run(*arguments)
+
+
+def test_a_card_has_the_meaning_of_each_option() -> None:
+    meanings = json.loads(run("tau:desk-v0", "--json"))["option_meanings"]
+    assert {"split", "task", "user_reward", "official"} <= meanings.keys()
+    assert all(meanings.values()) and "\n" not in "".join(meanings.values())
+    assert meanings["split"] in " ".join(run("tau:desk-v0").split())
