@@ -60,7 +60,7 @@ test-numeric: .venv-numeric/.ready
 .venv-numeric/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-numeric
 	.venv-numeric/bin/pip install --quiet --disable-pip-version-check "$(TORCH)"
-	.venv-numeric/bin/pip install --quiet --disable-pip-version-check --editable ".[pettingzoo]" hypothesis pytest \
+	.venv-numeric/bin/pip install --quiet --disable-pip-version-check --editable ".[pettingzoo,llm]" hypothesis pytest \
 		tianshou==2.0.1 sb3-contrib==2.9.2 "ray[rllib]==2.60.0" supersuit==3.11.0
 	@touch $@
 
