@@ -15,6 +15,9 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, here and in processes that tests start
 
 from marl_gem import registry
+from marl_gem.cli import terminal
+
+terminal.out.width = terminal.err.width = 300  # whichever test imports the command line first, and however narrow it is
 
 # No timing decides a test: the machine may be busy.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

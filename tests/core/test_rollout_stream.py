@@ -154,9 +154,9 @@ def test_threads_are_used_again() -> None:
 
 
 def assert_no_threads() -> None:
-    """Threads that have been told to end may take a moment."""
+    """The threads of blocking envs end, perhaps after a moment."""
     deadline = time.monotonic() + 5
-    while any(thread.name.startswith("marl_gem") for thread in threading.enumerate()):
+    while any(thread.name.startswith("marl_gem-env") for thread in threading.enumerate()):
         assert time.monotonic() < deadline, threading.enumerate()
         time.sleep(0.01)
 
