@@ -22,6 +22,7 @@
       ConfigError          a configuration that is inconsistent, or differs from the run's
       JournalError         a run's folder that cannot be read or written, or that another process works on
       CheckpointError      a checkpoint that is missing, damaged or of another scenario
+      TrainingError        an update that cannot be made: its advantages or its gradient are not finite numbers
 
 A message says what failed, where, and what to do next.
 """
@@ -125,3 +126,7 @@ class JournalError(MarlGemError):
 
 class CheckpointError(MarlGemError):
     """A checkpoint is missing, damaged, or belongs to another scenario."""
+
+
+class TrainingError(MarlGemError):
+    """An update cannot be made: its advantages or its gradient are not finite numbers. The weights are unchanged."""

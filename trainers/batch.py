@@ -7,6 +7,7 @@ Batch         all trajectories of an update, of every policy that learns
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from marl_gem.errors import ConfigError, MarlGemError
+from marl_gem.errors import ConfigError, MarlGemError, TrainingError
 from marl_gem.types import Episode
 
 
@@ -56,7 +57,22 @@ class Batch:
         return [transition for trajectory in self.trajectories for transition in trajectory]
 
     def with_advantages(self, advantages: Sequence[float]) -> Batch:
-        """The same batch with these advantages, which come in the order of `transitions`."""
+        """The same batch with these advantages, which come in the order of `transitions`.
+
+        Raises:
+            TrainingError: there is not one finite number for each transition.
+        """
+        count = len(self.transitions)
+        if len(advantages) != count:
+            raise TrainingError(
+                f"the algorithm gave {len(advantages)} advantages for {count} transitions; one for each"
+            )
+        for transition, advantage in zip(self.transitions, advantages, strict=True):
+            if not math.isfinite(advantage):
+                raise TrainingError(
+                    f"the algorithm gave the advantage {advantage} to {transition.agent!r} in episode "
+                    f"{transition.episode}; advantages are finite numbers"
+                )
         following = iter(advantages)
         return Batch(
             [

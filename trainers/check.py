@@ -5,9 +5,10 @@ from __future__ import annotations
 from marl_gem import registry
 from marl_gem.errors import ConfigError, UnknownScenario
 from marl_gem.specs import ScenarioSpec, load_policy
+from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.config import TrainConfig, TrainingScenario, read, recipes
 from marl_gem.trainers.learner import check_pretrained, device
-from marl_gem.trainers.schedule import learner_seats, training_phases
+from marl_gem.trainers.schedule import learner_seats, shares, training_phases
 
 STEPS = 100
 """How far into an episode the check looks."""
@@ -18,12 +19,14 @@ def check(config: TrainConfig) -> None:
 
     Raises:
         RegistryError, MissingPackage: a scenario or a seat's policy cannot be made.
-        ConfigError: a seat makes no sense, an agent joins that nobody plays, there is no random play where it is
-            needed, the model to start from cannot be read, or the device is not there.
+        ConfigError: a seat makes no sense, a scenario would have no episodes, an agent joins that nobody plays, there
+            is no random play where it is needed, the model to start from cannot be read, or the device is not there.
     """
     device(config.device)
     phases = training_phases(config, [scenario.spec.inspect().agents for scenario in config.scenarios])
     learners = learner_seats(phases)
+    _check_shares(config)
+    _check_imitated(config)
     for index, scenario in enumerate(config.scenarios):
         fixed = {*(who for phase in phases for who in phase.seatings[index].values()), *config.imitation.seats.values()}
         for spec in (scenario.spec, scenario.test_spec):
@@ -31,7 +34,7 @@ def check(config: TrainConfig) -> None:
             for who in fixed - learners.keys():
                 load_policy(who, spec, agents=spec.inspect().agents)
         _check_names(scenario.id, learners.keys() & _scripted(scenario.spec))
-        for opponent in config.evaluation.opponents if not config.seats else ():
+        for opponent in () if config.seats or scenario.seats else config.evaluation.opponents:
             load_policy(opponent, scenario.test_spec, agents=scenario.test_spec.inspect().agents)
         _check_random_play(config, scenario)
     if config.policy.start_from:
@@ -66,6 +69,27 @@ def _check_names(scenario: str, taken: set[str]) -> None:
         raise ConfigError(
             f"a policy that learns is called {name!r}, as one that {scenario} offers; write scripted:{name} to seat "
             "that one, or choose another name"
+        )
+
+
+def _check_shares(config: TrainConfig) -> None:
+    """Every scenario has episodes in every update."""
+    group_size = make_algorithm(config.algorithm.name, config.algorithm.options).needs.group_size
+    counts = shares(config.training.episodes, [scenario.weight for scenario in config.scenarios], group_size)
+    if 0 in counts:
+        raise ConfigError(
+            f"of {config.training.episodes} episodes in an update none would be of "
+            f"{config.scenarios[counts.index(0)].id}; raise training.episodes, or the scenario's weight"
+        )
+
+
+def _check_imitated(config: TrainConfig) -> None:
+    """Those who are imitated hold seats that there are."""
+    agents = [agent for scenario in config.scenarios for agent in scenario.spec.inspect().agents]
+    if unknown := [seat for seat in config.imitation.seats if seat not in agents]:
+        raise ConfigError(
+            f"imitation.seats: {config.title} has no agent {unknown[0]!r}; its agents are "
+            f"{', '.join(dict.fromkeys(agents))}"
         )
 
 

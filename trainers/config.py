@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -207,9 +208,25 @@ class TrainConfig(_Section, frozen=True):
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @property
+    def is_self_play(self) -> bool:
+        """Whether one policy holds all seats of all scenarios, because no seats are named."""
+        return not self.seats and not any(scenario.seats for scenario in self.scenarios)
+
+    @property
     def title(self) -> str:
         """The scenarios' ids."""
         return " + ".join(scenario.id for scenario in self.scenarios)
+
+
+_SECTIONS: dict[str, type[_Section]] = {
+    "scenarios": TrainingScenario,
+    "phases": PhaseConfig,
+    "policy": PolicyConfig,
+    "imitation": ImitationConfig,
+    "algorithm": AlgorithmConfig,
+    "training": TrainingConfig,
+    "evaluation": EvaluationConfig,
+}
 
 
 def parse(values: dict[str, Any], source: str) -> TrainConfig:
@@ -228,6 +245,7 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
         config = msgspec.convert(_canonical(values, source), TrainConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {error}{_did_you_mean(str(error))}") from error
+    _check_finite(config, source)
     _check_policy(config.policy, source)
     _check_seats(config, source)
     for scenario in config.scenarios:
@@ -258,17 +276,31 @@ def _canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
     """The same with `scenarios` in place of its shorter forms."""
     values = dict(values)
     short = {name: values.pop(name) for name in ("scenario", "options", "test_options", "wrappers") if name in values}
-    if not short:
-        if not values.get("scenarios"):
-            raise ConfigError(f"{source}: name what is trained on, as in scenario = 'game:KuhnPoker-v0'")
+    if "scenario" not in short and not values.get("scenarios"):
+        raise ConfigError(f"{source}: name what is trained on, as in scenario = 'game:KuhnPoker-v0'")
+    if "scenarios" in values:
+        if short:
+            raise ConfigError(
+                f"{source}: with [[scenarios]], {', '.join(short)} cannot stand beside them; write each scenario's "
+                "options, test_options and wrappers into its table"
+            )
         return values
-    if "scenarios" in values or "scenario" not in short:
-        raise ConfigError(f"{source}: options, test_options and wrappers stand in the table of their scenario")
     scenario = short.pop("scenario")
+    if not isinstance(scenario, str | dict):
+        raise ConfigError(f"{source}: scenario is an id such as 'game:KuhnPoker-v0', or a table, not {scenario!r}")
     table: dict[str, Any] = {"id": scenario} if isinstance(scenario, str) else dict(scenario)
     for name, value in short.items():
-        table[name] = {**table.get(name, {}), **value} if isinstance(value, dict) else value
+        table[name] = _joined(f"{source}: scenario.{name}", table[name], value) if name in table else value
     return {**values, "scenarios": [table]}
+
+
+def _joined(field: str, inner: Any, outer: Any) -> Any:
+    """Options with others that count more, or wrappers with others around them."""
+    if isinstance(inner, dict) and isinstance(outer, dict):
+        return {**inner, **outer}
+    if isinstance(inner, list) and isinstance(outer, list):
+        return [*inner, *outer]
+    raise ConfigError(f"{field} is a {'list of wrappers' if field.endswith('wrappers') else 'table of options'}")
 
 
 def _refuse_old_names(values: dict[str, Any], source: str) -> None:
@@ -286,10 +318,26 @@ def _did_you_mean(message: str) -> str:
     _, found, rest = message.partition("unknown field `")
     if not found:
         return ""
-    sections = (TrainConfig, TrainingScenario, PolicyConfig, ImitationConfig, AlgorithmConfig, TrainingConfig)
-    fields = [field for section in (*sections, EvaluationConfig, PhaseConfig) for field in section.__struct_fields__]
-    near = difflib.get_close_matches(rest.partition("`")[0], fields, 1)
-    return f". Did you mean {near[0]}?" if near else ""
+    unknown, _, path = rest.partition("`")
+    section = path.partition("$.")[2].rstrip("`").partition("[")[0]
+    here = {field: field for field in _SECTIONS.get(section, TrainConfig).__struct_fields__}
+    elsewhere = {
+        field: f"{name}.{field}" if name else field
+        for name, kind in {"": TrainConfig, **_SECTIONS}.items()
+        for field in kind.__struct_fields__
+    }
+    exact = {field: name for field, name in elsewhere.items() if field == unknown}
+    for fields in (exact, here, elsewhere):
+        if near := difflib.get_close_matches(unknown, fields, 1):
+            return f". Did you mean {fields[near[0]]}?"
+    return ""
+
+
+def _check_finite(config: TrainConfig, source: str) -> None:
+    for name, section in (("policy", config.policy), ("imitation", config.imitation), ("training", config.training)):
+        for field, value in msgspec.structs.asdict(section).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{source}: {name}.{field} is a finite number, not {value}")
 
 
 def _check_policy(policy: PolicyConfig, source: str) -> None:
@@ -310,6 +358,8 @@ def _check_seats(config: TrainConfig, source: str) -> None:
         if is_learner_name(who):
             raise ConfigError(f"{source}: imitation.seats.{seat} is a policy such as scripted:NAME, not {who!r}")
         _check_fixed(f"{source}: imitation.seats.{seat}", who)
+    for opponent in config.evaluation.opponents:
+        _check_fixed(f"{source}: evaluation.opponents", opponent)
     if config.phases and not (config.seats or all(scenario.seats for scenario in config.scenarios)):
         raise ConfigError(f"{source}: phases change who holds the seats; name in `seats` who holds them first")
     starts = [0, *(phase.start for phase in config.phases), config.training.updates]

@@ -74,7 +74,12 @@ def device(name: str) -> torch.device:
         found = torch.device(name)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device: {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+        raise ConfigError(
+            f"device: {name!r} cannot be used here: {str(error).splitlines()[0]}. Choose cpu, or auto for a GPU if "
+            "there is one"
+        ) from error
+    if found.type == "meta":
+        raise ConfigError("device: 'meta' holds no numbers; choose cpu, cuda, mps or auto")
     return found
 
 

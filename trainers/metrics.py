@@ -29,8 +29,8 @@ METRIC_FORMULAS = {
     "cross-entropy a turn, in nats",
     "entropy": "mean over sampled tokens of -sum_v p(v) ln p(v) at the temperature of sampling, nats",
     "kl": "mean over sampled tokens of sum_v p(v) ln(p(v) / p_ref(v)), nats; 0 where the weight of the pull is 0",
-    "logprob_diff": "mean over sampled tokens of ln p(token) now minus ln p(token) when it was sampled; 0 on-policy up "
-    "to rounding",
+    "logprob_diff": "mean over sampled tokens of ln p(token) now minus ln p(token) when it was sampled, nats; 0 "
+    "on-policy up to rounding; in imitation the mean of ln p(token)",
     "gradient_norm": "the Euclidean norm of the gradient of all parameters before it is scaled down to max_grad_norm",
     "turns": "how many transitions the policy learned from",
     "rows": "how many rows of tokens they were merged into",
@@ -39,6 +39,7 @@ METRIC_FORMULAS = {
     "failed": "how many episodes of the update failed; they are left out",
     "illegal": "the share of turns with an illegal action",
     "score": "the run's score, measured: see the report",
+    "first_score": "in co-evolution, before the first update: the score of the first phase's seating",
     "measurement": "the whole measurement: who held which seat, and how that went",
     "matchups": "measured at the end of a phase: its seatings",
     "seconds": "wall time since the run began to train, in seconds, without measuring",

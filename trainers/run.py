@@ -133,7 +133,7 @@ class TrainingRun:
                 draw_curve(
                     log.rows,
                     title=self.config.title,
-                    score="success" if self.config.seats else "score",
+                    score="score" if self.config.is_self_play else "success",
                     target=self.folder / "curve.png",
                     changes=[phase.start for phase in self.config.phases],
                 )
@@ -157,7 +157,7 @@ class TrainingRun:
         yield Progress("before", 0, 1, {})
         measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
         first = [matchup.score for matchup in measured.matchups[: len(loop.specs)]]
-        row = {"score": measured.score, "first_score": fmean(first)} if self.config.seats else {"score": measured.score}
+        row = {"score": measured.score, **({} if self.config.is_self_play else {"first_score": fmean(first)})}
         log.write(0, "before", {**row, "measurement": msgspec.to_builtins(measured), "seconds": seconds}, episodes)
         checkpoint.save(self.folder / CHECKPOINTS, loop)
         self.loop = loop
@@ -196,7 +196,7 @@ class TrainingRun:
             after=measured,
             phase_ends=[
                 *ended,
-                *(measured.matchups[-len(loop.specs) :] if self.config.seats else []),
+                *([] if self.config.is_self_play else measured.matchups[-len(loop.specs) :]),
             ],
             seconds=round(log.rows[-1]["seconds"], 1),
         )

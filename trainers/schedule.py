@@ -55,6 +55,9 @@ def training_phases(config: TrainConfig, agents: Sequence[Sequence[str]]) -> lis
     Raises:
         ConfigError: a seat is none of a scenario's, or empty, or nobody learns.
     """
+    known = list(dict.fromkeys(seat for seats in agents for seat in seats))
+    if unknown := [seat for seat in config.seats if seat not in known]:
+        raise ConfigError(f"seats: {config.title} has no agent {unknown[0]!r}; its agents are {', '.join(known)}")
     seatings = [_seating(config, index, seats) for index, seats in enumerate(agents)]
     starts = [0, *(phase.start for phase in config.phases)]
     ends = [*starts[1:], config.training.updates]

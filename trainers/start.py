@@ -37,7 +37,7 @@ def set_threads(config: TrainConfig) -> None:
 
 def record_name(name: str, config: TrainConfig) -> str:
     """What a policy is called in records: the name it has in the seats, or what is trained if it holds them all."""
-    return name if config.seats or any(scenario.seats for scenario in config.scenarios) else config.title
+    return config.title if config.is_self_play else name
 
 
 def _pretrained(config: TrainConfig, names: Sequence[str], _: Sequence[Sequence[Episode]]) -> dict[str, Learner]:

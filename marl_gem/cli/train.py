@@ -14,7 +14,7 @@ from rich.table import Column, Table
 
 from marl_gem.cli.terminal import Options, Wrappers, out, show_share, show_tallies, stop_on_interrupt
 from marl_gem.errors import MarlGemError, MissingPackage
-from marl_gem.overrides import apply_overrides
+from marl_gem.overrides import apply_overrides, write_value
 from marl_gem.runs.folder import fresh_folder
 
 if TYPE_CHECKING:
@@ -69,12 +69,20 @@ def _assignments(
     if seed is not None:
         assignments.append(f"seed={seed}")
     if policy is not None:
-        assignments += [f"policy.start_from={policy}", "imitation.steps=0", "policy.view=chat", "policy.max_tokens=512"]
+        assignments += [
+            f"policy.start_from={write_value(str(policy))}",
+            "imitation.steps=0",
+            "policy.view=chat",
+            "policy.max_tokens=512",
+        ]
     return [*assignments, *(settings or [])]
 
 
 def _with_wrappers(values: dict[str, Any], wrappers: list[str] | None) -> dict[str, Any]:
-    return {**values, "wrappers": [*values.get("wrappers", []), *wrappers]} if wrappers else values
+    given = values.get("wrappers", [])
+    if not wrappers or not isinstance(given, list):  # what is no list is refused with the rest of the values
+        return values
+    return {**values, "wrappers": [*given, *wrappers]}
 
 
 def _stored_values(
@@ -116,7 +124,7 @@ def _work(run: TrainingRun) -> None:
 def _watch(run: TrainingRun) -> None:
     """Show how a run goes, until it ends or somebody asks it to stop."""
     imitated = "others" if run.config.imitation.seats else "random play"
-    learning = "co-evolution" if run.config.seats else "self-play"
+    learning = "self-play" if run.config.is_self_play else "co-evolution"
     labels = {"imitation": f"imitating {imitated}", "training": learning}
     bar = Progress(
         TextColumn("{task.description:<21}"),
@@ -213,7 +221,7 @@ def _number(value: float | None) -> str:
 
 
 def _how_to_play(run: TrainingRun, report: TrainingReport) -> str:
-    if not run.config.seats:
+    if run.config.is_self_play:
         first = report.after.matchups[0]
         return f"play it: marl-gem play {first.scenario} --seat {next(iter(first.agents))}={run.folder} ..."
     last = report.after.matchups[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import marl_gem.trainers.algorithms as algorithms
-from marl_gem.errors import ConfigError
+from marl_gem.errors import ConfigError, TrainingError
 from marl_gem.trainers.algorithms import Advantages, Needs, TokenBatch, make_algorithm, register_algorithm
 from marl_gem.trainers.algorithms.rebn import normalize
 from marl_gem.trainers.batch import Batch, Transition
@@ -104,7 +105,7 @@ class TestRLOO:
         three = batch(*(transition("a", value, episode=str(value)) for value in (1.0, 4.0, 7.0)))
         result = make_algorithm("rloo", {"group_size": 3}).advantages(three)
         assert result.values == [1.0 - 5.5, 4.0 - 4.0, 7.0 - 2.5]
-        assert result.metrics == {"groups": 1, "zero_variance": 0}
+        assert result.metrics == {"groups": 1, "zero_variance_groups": 0}
 
     def test_groups_and_agents_are_kept_apart(self) -> None:
         result = make_algorithm("rloo", {"group_size": 2}).advantages(
@@ -117,7 +118,7 @@ class TestRLOO:
             )
         )
         assert result.values == [-2.0, 2.0, 0.0, 0.0, 0.0]  # whoever is alone in a group has nothing to compare with
-        assert result.metrics == {"groups": 3, "zero_variance": 2}
+        assert result.metrics == {"groups": 3, "zero_variance_groups": 2}
 
     def test_later_turns_have_the_baseline_of_the_first(self) -> None:
         result = make_algorithm("rloo", {"group_size": 2}).advantages(
@@ -210,6 +211,38 @@ class TestFromOutside:
     def test_what_there_is_not_is_an_error(self, assignment: str, complaint: str) -> None:
         with pytest.raises(ConfigError, match=complaint):
             kuhn(assignment)
+
+    @pytest.mark.parametrize(
+        ("source", "complaint"),
+        [
+            ("def (:", "'mine:Mine' cannot be imported: SyntaxError"),
+            ("1 / 0", "'mine:Mine' cannot be imported: ZeroDivisionError"),
+            ("Mine = 3", "'mine:Mine' is no algorithm: it has no Options and no advantages"),
+        ],
+    )
+    def test_a_file_that_holds_none_is_an_error(
+        self, source: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "mine.py").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "mine", raising=False)
+        with pytest.raises(ConfigError, match=complaint):
+            kuhn("algorithm.name=mine:Mine")
+        sys.modules.pop("mine", None)
+
+    @pytest.mark.parametrize(
+        ("values", "complaint"),
+        [([0.0], "gave 1 advantages for 2 transitions"), ([0.0, math.nan], "the advantage nan to 'a' in episode 1")],
+    )
+    def test_advantages_are_one_finite_number_for_each_transition(self, values: list[float], complaint: str) -> None:
+        two = batch(transition("a", 0.0, episode="0"), transition("a", 1.0, episode="1"))
+        with pytest.raises(TrainingError, match=complaint):
+            two.with_advantages(values)
+
+    @pytest.mark.parametrize("needs", [{"group_size": 0}, {"epochs": 0}])
+    def test_needs_are_numbers_from_1_up(self, needs: dict[str, int]) -> None:
+        with pytest.raises(ValueError, match="from 1 up"):
+            Needs(**needs)
 
     def test_a_name_can_be_taken_once(self) -> None:
         with pytest.raises(ConfigError, match="'rebn' cannot name an algorithm"):

@@ -11,8 +11,9 @@ import pytest
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from marl_gem.errors import TrainingError
 from marl_gem.llm import Sampling
-from marl_gem.trainers.algorithms import policy_gradient
+from marl_gem.trainers.algorithms import TokenBatch, policy_gradient
 from marl_gem.trainers.backends.frozen import FrozenModel, copy_weights, load_weights
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.batch import Trajectory
@@ -153,6 +154,38 @@ class TestSteps:
         metrics = learner.forward_backward(rows, policy_gradient, denominator=1, kl_weight=0.5)
         p, q = (torch.log_softmax(m(torch.tensor([[7, 8]])).logits[0, -1], -1) for m in (learner.model, other))
         assert metrics["kl"] == pytest.approx((p.exp() * (p - q)).sum().item(), abs=1e-5)
+
+    def test_the_loss_sees_0_where_nothing_was_sampled(self) -> None:
+        """Of what was shown and of what fills short rows; so a loss may sum over all tokens."""
+        seen: list[TokenBatch] = []
+
+        def loss(tokens: TokenBatch) -> torch.Tensor:
+            seen.append(tokens)
+            return policy_gradient(tokens)
+
+        learner = backend()
+        learner.reference = copy_weights(tiny(seed=2))
+        long = [transition((7, 8), (9,)), transition((7, 8, 9, 10, 11), (12, 13))]
+        rows = merge([long, [transition((7,), (8,))]], fold=False)
+        learner.forward_backward(rows, loss, denominator=3, kl_weight=0.1)
+        (tokens,) = seen
+        shown = tokens.counts == 0
+        assert shown.any() and not shown.all()
+        for values in (tokens.logprobs, tokens.kl, tokens.advantages, tokens.behaviour_logprobs):
+            assert not values[shown].any() and values[~shown].all()
+
+    @pytest.mark.parametrize("advantage", [float("inf"), float("nan"), 1e38])
+    def test_a_gradient_that_is_not_finite_changes_nothing(self, advantage: float) -> None:
+        learner = backend()
+        before = copy_weights(learner.model)
+        learner.forward_backward(
+            merge([[transition((7,), (8, 9), advantage)]], fold=True), policy_gradient, denominator=1
+        )
+        with pytest.raises(TrainingError, match=r"no step was taken.*lower training.learning_rate"):
+            learner.step(learning_rate=1e-3, max_grad_norm=1.0)
+        assert all(torch.equal(value, before[name]) for name, value in copy_weights(learner.model).items())
+        learner.forward_backward(merge([[transition((7,), (8,))]], fold=True), policy_gradient, denominator=1)
+        assert learner.step(learning_rate=1e-3, max_grad_norm=1.0) > 0
 
 
 class TestFrozenWeights:

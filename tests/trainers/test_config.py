@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from marl_gem.errors import ConfigError, RegistryError
+from marl_gem.overrides import apply_overrides
 from marl_gem.runs.configuration import differences
 from marl_gem.trainers.config import parse, read, recipes
 from marl_gem.trainers.run import TrainingRun
 from marl_gem.trainers.schedule import SHARED_POLICY, TrainingPhase, learner_seats, training_phases
-from tests.trainers.support import DESK, KUHN, SMALL_DESK, desk, kuhn
+from tests.trainers.support import DESK, KUHN, SMALL_DESK, SMALL_KUHN, desk, kuhn
 
 
 class TestConfiguration:
@@ -38,6 +39,60 @@ class TestConfiguration:
     def test_nonsense_is_told_by_name(self, assignment: str, complaint: str) -> None:
         with pytest.raises(ConfigError, match=complaint):
             kuhn(assignment)
+
+    @pytest.mark.parametrize(
+        ("values", "complaint"),
+        [
+            ({}, "name what is trained on"),
+            ({"wrappers": ["time_limit=3"]}, "name what is trained on"),
+            ({"scenario": 5}, "scenario is an id such as .* or a table, not 5"),
+            ({"scenario": []}, r"or a table, not \[\]"),
+            ({"scenario": {"id": KUHN, "options": 3}, "options": {}}, "scenario.options is a table of options"),
+            ({"scenario": {"id": KUHN, "wrappers": "x"}, "wrappers": []}, "scenario.wrappers is a list of wrappers"),
+            ({"scenarios": [{"id": KUHN}], "options": {}}, r"with \[\[scenarios\]\], options cannot stand beside"),
+            ({"scenarios": [{"id": KUHN}], "scenario": KUHN}, "scenario cannot stand beside"),
+            ({"scenario": KUHN, "updates": 3}, "unknown field `updates`. Did you mean training.updates"),
+            ({"scenario": KUHN, "trainin": {}}, "Did you mean training[?]"),
+            ({"scenario": KUHN, "training": {"algorithm": "rloo"}}, "Did you mean algorithm[?]"),
+            ({"scenario": KUHN, "policy": {"layer": 1}}, "Did you mean layers[?]"),
+            ({"scenario": KUHN, "training": {"learning_rate": float("inf")}}, "training.learning_rate is a finite"),
+            ({"scenario": KUHN, "evaluation": {"opponents": ["human"]}}, "opponents: 'human' cannot hold a seat"),
+        ],
+    )
+    def test_what_a_file_may_not_say(self, values: dict[str, Any], complaint: str) -> None:
+        with pytest.raises(ConfigError, match=complaint):
+            parse(values, "test")
+
+    def test_wrappers_beside_a_scenarios_table_stand_around_those_in_it(self) -> None:
+        table = {"id": KUHN, "wrappers": ["time_limit=5"], "options": {"max_steps": 4}}
+        config = parse({"scenario": table, "wrappers": ["reward_scale=2"], "options": {"max_steps": 3}}, "test")
+        assert config.scenarios[0].wrappers == ("time_limit=5", "reward_scale=2")
+        assert config.scenarios[0].options == {"max_steps": 3}
+
+    @pytest.mark.parametrize("name", ["cuda:99", "nonsense", "meta"])
+    def test_a_device_that_is_not_there_is_an_error_that_says_what_to_choose(self, name: str, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=f"device: '{name}'.*[Cc]hoose cpu"):
+            TrainingRun.start(tmp_path / "run", kuhn(f"device={name}"))
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize(
+        ("assignment", "complaint"),
+        [
+            ("seats.plyer_0=one", "seats: .* has no agent 'plyer_0'; its agents are player_0, player_1"),
+            ("imitation.seats.plyer_0=random", "imitation.seats: .* has no agent 'plyer_0'; its agents are player_0"),
+            (
+                "scenarios=[{id='game:KuhnPoker-v0'}, {id='game:TicTacToe-v0', weight=0.01}]",
+                "none would be of game:Tic",
+            ),
+        ],
+    )
+    def test_what_would_silently_count_for_nothing_is_an_error(
+        self, assignment: str, complaint: str, tmp_path: Path
+    ) -> None:
+        values = {name: value for name, value in SMALL_KUHN.items() if name != "scenario"}
+        values |= {"scenarios": [{"id": KUHN}, {"id": "game:TicTacToe-v0"}]}
+        with pytest.raises(ConfigError, match=complaint):
+            TrainingRun.start(tmp_path / "run", parse(apply_overrides(values, [assignment]), "test"))
 
     def test_differences_are_listed(self) -> None:
         before, after = (msgspec.to_builtins(config) for config in (kuhn(), kuhn("training.episodes=32", "seed=4")))

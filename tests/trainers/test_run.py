@@ -12,6 +12,8 @@ import torch
 
 from marl_gem.errors import CheckpointError, ConfigError, JournalError, UnknownScenario
 from marl_gem.trainers import checkpoint
+from marl_gem.trainers.algorithms import algorithm_class
+from marl_gem.trainers.metrics import METRIC_FORMULAS
 from marl_gem.trainers.run import TrainingRun, read_report
 from marl_gem.types import Episode, from_json
 from tests.trainers.support import KUHN, kuhn, rows, rows_without_times, weights, work
@@ -115,3 +117,13 @@ class TestRun:
     def test_a_folder_that_is_no_run_is_told(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"no config.json"):
             TrainingRun.resume(tmp_path)
+
+
+class TestMetrics:
+    def test_every_name_in_a_row_has_a_formula(self, finished_kuhn: Path, finished_desk: Path, tmp_path: Path) -> None:
+        grouped = tmp_path / "grouped"
+        work(TrainingRun.start(grouped, kuhn("algorithm.name=rloo", "training.updates=1", "imitation.steps=10")))
+        for folder, algorithm in ((finished_kuhn, "rebn"), (finished_desk, "rebn"), (grouped, "rloo")):
+            names = {name.partition("/")[0] for row in rows(folder) for name in row}
+            formulas = METRIC_FORMULAS.keys() | algorithm_class(algorithm).METRICS.keys()
+            assert names <= formulas, folder

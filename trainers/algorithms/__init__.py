@@ -70,14 +70,20 @@ def algorithm_class(name: str) -> type[Algorithm]:
         near = difflib.get_close_matches(name, _algorithms, 1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"there is no algorithm {name!r}; there are {', '.join(algorithms())}.{hint}")
-    if not isinstance(entry_point, str):
-        return entry_point
-    module, _, attribute = entry_point.partition(":")
-    try:
-        found: type[Algorithm] = getattr(import_from_here(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"the algorithm {name!r} cannot be imported: {error}") from error
-    return found
+    if isinstance(entry_point, str):
+        module, _, attribute = entry_point.partition(":")
+        try:
+            found = getattr(import_from_here(module), attribute)
+        except Exception as error:  # whatever the module raises
+            raise ConfigError(f"the algorithm {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    else:
+        found = entry_point
+    if lacking := [part for part in ("Options", "advantages") if not hasattr(found, part)]:
+        raise ConfigError(
+            f"{name!r} is no algorithm: it has no {' and no '.join(lacking)}; see docs/write-an-algorithm.md"
+        )
+    algorithm: type[Algorithm] = found
+    return algorithm
 
 
 def make_algorithm(name: str, options: Mapping[str, Any]) -> Algorithm:
@@ -89,5 +95,5 @@ def make_algorithm(name: str, options: Mapping[str, Any]) -> Algorithm:
     kind = algorithm_class(name)
     try:
         return kind(msgspec.convert(dict(options), kind.Options))
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ValueError) as error:
         raise ConfigError(f"algorithm.options of {name!r}: {error}") from error

@@ -51,6 +51,10 @@ class Needs(msgspec.Struct, frozen=True):
     epochs: int = 1
     linear_loss: bool = False
 
+    def __post_init__(self) -> None:
+        if self.group_size < 1 or self.epochs < 1:
+            raise ValueError(f"group_size and epochs are numbers from 1 up, not {self.group_size} and {self.epochs}")
+
 
 class Advantages(NamedTuple):
     """One advantage for each of `Batch.transitions`, and metrics of the batch, plain data by name."""

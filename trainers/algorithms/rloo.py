@@ -27,7 +27,10 @@ class RLOO:
         # How many episodes start from the same state: k of the paper, from 2 up. It divides training.episodes.
         group_size: Annotated[int, Meta(ge=2)] = 4
 
-    METRICS: ClassVar = {"groups": "groups with the same start", "zero_variance": "how many have equal returns"}
+    METRICS: ClassVar = {
+        "groups": "how many groups there are, counted for each scenario and agent",
+        "zero_variance_groups": "in how many of them all episodes have the same return, so that nothing is learned",
+    }
 
     def __init__(self, options: Options) -> None:
         self.needs = Needs(group_size=options.group_size, linear_loss=True)
@@ -42,4 +45,4 @@ class RLOO:
             others = [value for id, value in groups[t.scenario, t.group, t.agent].items() if id != t.episode]
             values.append(t.return_ - math.fsum(others) / len(others) if others else 0.0)
         equal = sum(len(set(returns.values())) == 1 for returns in groups.values())
-        return Advantages(values, {"groups": len(groups), "zero_variance": equal})
+        return Advantages(values, {"groups": len(groups), "zero_variance_groups": equal})

@@ -44,6 +44,9 @@ class Backend(Protocol):
 
         Returns:
             the gradient's norm before that.
+
+        Raises:
+            TrainingError: the gradient is not finite; the weights are as they were.
         """
         ...
 
@@ -56,7 +59,7 @@ class Backend(Protocol):
         ...
 
     def optimizer_state(self) -> Weights:
-        """The optimizer's state as named tensors."""
+        """A copy of the optimizer's state as named tensors, on the CPU."""
         ...
 
     def load_optimizer_state(self, state: Weights) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from marl_gem.errors import TrainingError
 from marl_gem.trainers.algorithms.base import Loss, TokenBatch
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.backends.frozen import FrozenModel, copy_weights
@@ -65,10 +67,16 @@ class LocalBackend:
     def step(self, *, learning_rate: float, max_grad_norm: float) -> float:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_grad_norm)
-        self.optimizer.step()
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_grad_norm))
+        if math.isfinite(norm):
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return float(norm)
+        if not math.isfinite(norm):
+            raise TrainingError(
+                f"the gradient's norm is {norm}, so no step was taken and the weights are as they were. Look for "
+                "rewards or advantages that are too large, or lower training.learning_rate"
+            )
+        return norm
 
     def set_reference(self) -> None:
         self.reference = self.weights()
@@ -78,7 +86,11 @@ class LocalBackend:
 
     def optimizer_state(self) -> Weights:
         state = self.optimizer.state_dict()["state"]
-        return {f"{index}/{name}": value.clone() for index, values in state.items() for name, value in values.items()}
+        return {
+            f"{index}/{name}": value.detach().to("cpu", copy=True)
+            for index, values in state.items()
+            for name, value in values.items()
+        }
 
     def load_optimizer_state(self, state: Weights) -> None:
         by_parameter: dict[int, Weights] = {}
@@ -100,11 +112,12 @@ class LocalBackend:
         keep = max(len(row.ids) - _first_sampled(row) for row in rows)
         ids = torch.tensor([(self._pad,) * (width - len(row.ids)) + row.ids for row in rows], device=device)
         mask = torch.tensor([[0] * (width - len(row.ids)) + [1] * len(row.ids) for row in rows], device=device)
-        chosen, entropies, kl = self._readout(self.model, reference, ids, mask, keep)
+        read = self._readout(self.model, reference, ids, mask, keep)
         advantages, counts, behaviour = (
-            torch.tensor([_last(getattr(row, name), keep) for row in rows], dtype=chosen.dtype, device=device)
+            torch.tensor([_last(getattr(row, name), keep) for row in rows], dtype=read.logprobs.dtype, device=device)
             for name in ("advantages", "counts", "logprobs")
         )
+        chosen, entropies, kl = (torch.where(counts > 0, values, 0.0) for values in read)
         tokens = TokenBatch(chosen, advantages, counts, behaviour, kl, kl_weight, denominator)
         parts = {
             "entropy": (counts * entropies).sum().item(),

@@ -1,0 +1,87 @@
+"""The memory that one update takes on a CPU, with a large vocabulary.
+
+    python benchmarks/learner_memory.py --rows 2 --tokens 1024 --kl 0.2
+
+A GPT-2 of 45 million parameters with a vocabulary of 151,936 (Qwen3's) learns from rows of random tokens, all of which
+but the first were sampled. Prints one line of JSON; sizes are in GiB. `above_base` is the peak of the resident memory
+less what was resident before the update, when model and reference were there already; it includes the gradient and
+the optimizer's state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import time
+from pathlib import Path
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from marl_gem.trainers.algorithms import policy_gradient
+from marl_gem.trainers.backends.local import LocalBackend
+from marl_gem.trainers.rows import Row
+from marl_gem.trainers.tiny import tiny_tokenizer
+
+VOCABULARY = 151_936
+GIB = 1 << 30
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=1024, help="in each row")
+    parser.add_argument("--kl", type=float, default=0.2, help="weight of the divergence from the reference")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=VOCABULARY, n_embd=256, n_layer=8, n_head=4, n_positions=arguments.tokens,
+            resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
+        )
+    )  # fmt: skip
+    backend = LocalBackend(model, tiny_tokenizer(["a b"]))
+    backend.set_reference()
+    rows = _rows(arguments.rows, arguments.tokens)
+    base, begun = _resident(), time.perf_counter()
+    metrics = backend.forward_backward(rows, policy_gradient, denominator=len(rows), kl_weight=arguments.kl)
+    metrics["gradient_norm"] = backend.step(learning_rate=1e-6, max_grad_norm=1.0)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    figures = {
+        "rows": len(rows),
+        "tokens": arguments.tokens,
+        "kl": arguments.kl,
+        "parameters": model.num_parameters(),
+        "above_base": round((peak - base) / GIB, 2),
+        "peak": round(peak / GIB, 2),
+        "seconds": round(time.perf_counter() - begun, 1),
+        "loss": metrics["loss"],
+        "gradient_norm": metrics["gradient_norm"],
+    }
+    print(json.dumps(figures))
+
+
+def _rows(count: int, tokens: int) -> list[Row]:
+    rng = random.Random(0)
+    sampled = tokens - 1
+    return [
+        Row(
+            tuple(rng.randrange(VOCABULARY) for _ in range(tokens)),
+            [0.0] + [rng.uniform(-1, 1)] * sampled,
+            [0] + [1] * sampled,
+            [0.0] + [-11.0] * sampled,
+        )
+        for _ in range(count)
+    ]
+
+
+def _resident() -> int:
+    """The resident memory of this process, in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    main()
