@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def restored_registry() -> Iterator[None]:
     """What the test registers is forgotten after it; what plug-ins register when they are imported stays."""
     with registry.preserved():
