@@ -321,10 +321,9 @@ def _did_you_mean(message: str) -> str:
     unknown, _, path = rest.partition("`")
     section = path.partition("$.")[2].rstrip("`").partition("[")[0]
     here = {field: field for field in _SECTIONS.get(section, TrainConfig).__struct_fields__}
+    kinds: dict[str, type[msgspec.Struct]] = {"": TrainConfig, **_SECTIONS}
     elsewhere = {
-        field: f"{name}.{field}" if name else field
-        for name, kind in {"": TrainConfig, **_SECTIONS}.items()
-        for field in kind.__struct_fields__
+        field: f"{name}.{field}" if name else field for name, kind in kinds.items() for field in kind.__struct_fields__
     }
     exact = {field: name for field, name in elsewhere.items() if field == unknown}
     for fields in (exact, here, elsewhere):

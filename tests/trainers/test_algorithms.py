@@ -240,7 +240,7 @@ class TestFromOutside:
             two.with_advantages(values)
 
     @pytest.mark.parametrize("needs", [{"group_size": 0}, {"epochs": 0}])
-    def test_needs_are_numbers_from_1_up(self, needs: dict[str, int]) -> None:
+    def test_needs_are_numbers_from_1_up(self, needs: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="from 1 up"):
             Needs(**needs)
 
