@@ -8,7 +8,7 @@ Batch         all trajectories of an update, of every policy that learns
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -25,7 +25,9 @@ class Transition(msgspec.Struct, frozen=True):
     `episode` is the episode's id, `turn` the index of this turn among the agent's own in it, from 0. `group` is the
     same for episodes that start from the same state, for algorithms that compare these. `logprobs` are the natural
     logarithms of the probabilities that `action_ids` were sampled with, `version` the number of updates the policy
-    had had then. `return_` is the discounted return from this turn on.
+    had had then. `return_` is the discounted return from this turn on. `value` is what a critic expected that return to
+    be, and `next_value` the same of the agent's next turn, or after its last turn of what it saw last, if the episode
+    was cut off there; `next_prompt_ids` is the prompt that shows it. Without a critic both values are 0.
     """
 
     episode: str
@@ -40,6 +42,9 @@ class Transition(msgspec.Struct, frozen=True):
     reward: float
     return_: float
     advantage: float = 0.0
+    value: float = 0.0
+    next_value: float = 0.0
+    next_prompt_ids: tuple[int, ...] = ()
 
 
 Trajectory: TypeAlias = list[Transition]
@@ -47,9 +52,10 @@ Trajectory: TypeAlias = list[Transition]
 
 @dataclass(frozen=True)
 class Batch:
-    """All trajectories of one update."""
+    """All trajectories of one update, and the discount from one turn of an agent to its next."""
 
     trajectories: Sequence[Trajectory]
+    gamma: float = 1.0
 
     @cached_property
     def transitions(self) -> list[Transition]:
@@ -73,12 +79,42 @@ class Batch:
                     f"the algorithm gave the advantage {advantage} to {transition.agent!r} in episode "
                     f"{transition.episode}; advantages are finite numbers"
                 )
-        following = iter(advantages)
+        return self._replaced({"advantage": advantage} for advantage in advantages)
+
+    def with_values(self, values: Sequence[float], final: Sequence[float]) -> Batch:
+        """The same batch with what a critic expects.
+
+        Args:
+            values: the value of each transition, in the order of `transitions`.
+            final: for each trajectory the value after its last turn; 0 where the episode ended there.
+        """
+        before, after = iter(values), iter(final)
+        changes = []
+        for trajectory in self.trajectories:
+            part = [next(before) for _ in trajectory]
+            following = [*part[1:], next(after)]
+            changes += [{"value": v, "next_value": n} for v, n in zip(part, following, strict=True)]
+        return self._replaced(changes)
+
+    def with_rewards(self, rewards: Sequence[float]) -> Batch:
+        """The same batch with these rewards, in the order of `transitions`, and the returns that follow from them."""
+        following = iter(rewards)
+        changes: list[dict[str, float]] = []
+        for trajectory in self.trajectories:
+            part = [next(following) for _ in trajectory]
+            returns = discounted_returns(part, self.gamma)
+            changes += [{"reward": r, "return_": g} for r, g in zip(part, returns, strict=True)]
+        return self._replaced(changes)
+
+    def _replaced(self, changes: Iterable[Mapping[str, float]]) -> Batch:
+        """The same batch with other values in each transition."""
+        following = iter(changes)
         return Batch(
             [
-                [msgspec.structs.replace(transition, advantage=next(following)) for transition in trajectory]
+                [msgspec.structs.replace(transition, **next(following)) for transition in trajectory]
                 for trajectory in self.trajectories
-            ]
+            ],
+            self.gamma,
         )
 
 
@@ -104,7 +140,13 @@ def discounted_returns(rewards: Sequence[float], gamma: float) -> list[float]:
     return returns[::-1]
 
 
-def trajectories(episode: Episode, agents: Collection[str], gamma: float, group: str = "") -> list[Trajectory]:
+def trajectories(
+    episode: Episode,
+    agents: Collection[str],
+    gamma: float,
+    group: str = "",
+    final_prompt: Callable[[Episode, str], tuple[int, ...]] | None = None,
+) -> list[Trajectory]:
     """The trajectories of these agents in one episode; an agent without a turn has none.
 
     Args:
@@ -112,6 +154,8 @@ def trajectories(episode: Episode, agents: Collection[str], gamma: float, group:
         agents: whose turns are trained on.
         gamma: discounts from one turn of an agent to its next.
         group: see `Transition.group`; by default the episode is a group of its own.
+        final_prompt: gives the prompt that shows what an agent saw last in an episode that was cut off, for
+            `Transition.next_prompt_ids`; by default there is none.
 
     Raises:
         ConfigError: a turn holds no tokens, because no model in this process answered it.
@@ -138,6 +182,8 @@ def trajectories(episode: Episode, agents: Collection[str], gamma: float, group:
             )
             for index, (turn, return_) in enumerate(zip(turns, returns, strict=True))
         ]
+        if trajectory and final_prompt is not None and episode.ending == "truncated":
+            trajectory[-1] = msgspec.structs.replace(trajectory[-1], next_prompt_ids=final_prompt(episode, agent))
         if trajectory:
             found.append(trajectory)
     return found

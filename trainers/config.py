@@ -142,6 +142,19 @@ class TrainingConfig(_Section, frozen=True):
     kl: Weight = 0.2
     # The weight at the end of each phase.
     kl_final: Weight = 0.05
+    # How the divergence is computed at a sampled token: "exact" over the vocabulary, or from the token's own
+    # log-probabilities, see `marl_gem.trainers.backends.readout.Estimator`.
+    kl_estimator: Literal["exact", "k1", "k2", "k3"] = "exact"
+    # Whether the divergence is a part of the loss, or paid as a reward to the turn (with k1, whatever `kl_estimator`
+    # says). As a loss it leaves out how an early token changes what later tokens diverge by; as a reward it does not.
+    kl_in: Literal["loss", "reward"] = "loss"
+    # In the loss: whether the divergence is summed over each turn's tokens and averaged over turns, or averaged over
+    # tokens, which suits long responses.
+    kl_average: Literal["turn", "token"] = "turn"
+    # The weight of the mean entropy of the sampled tokens' distributions, in nats, which the loss is to raise.
+    entropy: Weight = 0.0
+    # The learning rate of a critic, for algorithms that have one.
+    critic_learning_rate: PositiveFloat = 1e-3
     # The greatest norm of an update's gradient; a longer one is scaled down to it.
     max_grad_norm: PositiveFloat = 1.0
     # The greatest number of tokens, padding included, in one forward and backward pass. It changes the memory that an

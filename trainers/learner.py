@@ -9,10 +9,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.errors import ConfigError
+from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.backends.base import Backend, Weights
 from marl_gem.trainers.backends.frozen import FrozenModel
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.critic import TurnCritic
 from marl_gem.trainers.opponent_pool import OpponentPool, Snapshot
 from marl_gem.trainers.samplers.base import Sampler
 from marl_gem.trainers.samplers.in_process import InProcessSampler
@@ -20,11 +22,12 @@ from marl_gem.trainers.samplers.in_process import InProcessSampler
 
 @dataclass
 class Learner:
-    """The three parts of a policy that learns; they know nothing of one another."""
+    """The parts of a policy that learns, which know nothing of one another; a critic if the algorithm needs one."""
 
     backend: Backend
     sampler: Sampler
     pool: OpponentPool
+    critic: TurnCritic | None = None
 
 
 def make_learner(
@@ -59,7 +62,10 @@ def make_learner(
     backend.version, backend.reference = version, reference
     sampler = InProcessSampler(name, model, tokenizer, config.policy, frozen)
     sampler.sync(backend)
-    return Learner(backend, sampler, OpponentPool(config.training.pool_size, config.training.snapshot_every, snapshots))
+    pool = OpponentPool(config.training.pool_size, config.training.snapshot_every, snapshots)
+    needs = make_algorithm(config.algorithm.name, config.algorithm.options).needs
+    critic = TurnCritic(model, micro_batch_tokens=config.training.micro_batch_tokens) if needs.critic else None
+    return Learner(backend, sampler, pool, critic)
 
 
 def device(name: str) -> torch.device:

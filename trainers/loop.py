@@ -28,8 +28,8 @@ from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.batch import Batch, Trajectory, completed, trajectories
 from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
-from marl_gem.trainers.rows import merge
 from marl_gem.trainers.schedule import SHARED_POLICY, TrainingPhase, cosine, linear, shares, training_phases
 from marl_gem.types import Episode
 
@@ -173,52 +173,28 @@ class TrainingLoop:
         self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]
     ) -> dict[str, Any]:
         """Let each policy take its steps on the turns of its seats."""
-        training = self.config.training
+        training, critic = self.config.training, self.algorithm.needs.critic
         found: list[Trajectory] = []
         holders: list[str] = []  # the policy of each trajectory
         for episode in episodes:
             entry = planned[episode.id]
-            for trajectory in trajectories(episode, entry.learning, training.gamma, entry.group):
-                found.append(trajectory)
-                holders.append(phase.seatings[entry.scenario][trajectory[0].agent])
-        batch = Batch(found)
-        advantages = self.algorithm.advantages(batch)
-        batch = batch.with_advantages(advantages.values)
-        metrics = dict(advantages.metrics)
+            seating = phase.seatings[entry.scenario]
+            for agent in entry.learning:
+                final_prompt = self.learners[seating[agent]].sampler.final_prompt if critic else None
+                part = trajectories(episode, (agent,), training.gamma, entry.group, final_prompt)
+                found += part
+                holders += [seating[agent]] * len(part)
         done = self.updates - phase.start
-        for name in phase.learners:
-            part = [
-                trajectory for trajectory, holder in zip(batch.trajectories, holders, strict=True) if holder == name
-            ]
-            learned = self._step(
-                self.learners[name],
-                part,
-                learning_rate=cosine(training.learning_rate, done, phase.length),
-                kl_weight=linear(training.kl, training.kl_final, done, phase.length),
-            )
-            suffix = f"/{name}" if len(self.learners) > 1 else ""
-            metrics |= {key + suffix: value for key, value in learned.items()}
-        return metrics
-
-    def _step(
-        self, learner: Learner, batch: Sequence[Trajectory], *, learning_rate: float, kl_weight: float
-    ) -> dict[str, float]:
-        """Take as many steps on a batch as the algorithm asks for; without any turn, none."""
-        turns, needs = sum(map(len, batch)), self.algorithm.needs
-        rows = merge(batch, fold=needs.linear_loss)
-        if not rows:
-            return {"turns": 0, "rows": 0}
-        metrics: dict[str, float] = {}
-        for _ in range(needs.epochs):
-            metrics = learner.backend.forward_backward(
-                rows, self.algorithm.loss, denominator=turns, kl_weight=kl_weight
-            )
-            metrics["gradient_norm"] = learner.backend.step(
-                learning_rate=learning_rate, max_grad_norm=self.config.training.max_grad_norm
-            )
-        learner.backend.version += 1
-        learner.sampler.sync(learner.backend)
-        return {"turns": turns, "rows": len(rows), **metrics}
+        return learn(
+            Batch(found, training.gamma),
+            holders,
+            {name: self.learners[name] for name in phase.learners},
+            self.algorithm,
+            training,
+            learning_rate=cosine(training.learning_rate, done, phase.length),
+            kl_weight=linear(training.kl, training.kl_final, done, phase.length),
+            name_metrics=len(self.learners) > 1,
+        )
 
 
 def _mean_returns(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import marl_gem.trainers.algorithms as algorithms
 from marl_gem.errors import ConfigError, TrainingError
 from marl_gem.trainers.algorithms import Advantages, Needs, TokenBatch, make_algorithm, register_algorithm
-from marl_gem.trainers.algorithms.rebn import normalize
+from marl_gem.trainers.algorithms.normalization import normalize
 from marl_gem.trainers.batch import Batch, Transition
 from marl_gem.trainers.run import TrainingRun
 from marl_gem.types import Episode
@@ -71,8 +71,8 @@ class TestReBN:
         """Joined into one text, ("x", "y z") and ("x y", "z") would be one group."""
         first = msgspec.structs.replace(transition("y z", 0.0), scenario="x")
         second = msgspec.structs.replace(transition("z", 1.0), scenario="x y")
-        values, metrics = make_algorithm("rebn", {}).advantages(batch(first, second))
-        assert values == [0.0, 0.0] and len(metrics["zero_variance"]) == 2
+        result = make_algorithm("rebn", {}).advantages(batch(first, second))
+        assert result.values == [0.0, 0.0] and len(result.metrics["zero_variance"]) == 2
 
     def test_grouped_by_agent_all_or_none(self) -> None:
         four = batch(*(transition(agent, value) for agent, value in [("a", 0), ("a", 2), ("b", 10), ("b", 12)]))
@@ -91,7 +91,15 @@ class TestReBN:
         result = make_algorithm("rebn", {}).advantages(
             batch(transition("a", 1), transition("a", 1), transition("b", 1))
         )
-        assert result.metrics == {"zero_variance": ["s a", "s b"]}
+        assert result.metrics["zero_variance"] == ["s a", "s b"]
+        assert not any(name.startswith("noise_gain") for name in result.metrics)
+
+    def test_sizes_and_spreads_of_the_groups_are_measured(self) -> None:
+        four = batch(*(transition(agent, value) for agent, value in [("a", 0), ("a", 2), ("a", 10), ("b", 12)]))
+        metrics = make_algorithm("rebn", {}).advantages(four).metrics
+        assert (metrics["group_size/s a"], metrics["group_size/s b"]) == (3, 1)
+        assert metrics["group_std/s a"] == pytest.approx(pstdev([0, 2, 10])) and metrics["group_std/s b"] == 0
+        assert metrics["advantage_max"] == pytest.approx((10 - 4) / pstdev([0, 2, 10]))
 
     def test_the_gain_in_noise_is_that_of_the_theory(self) -> None:
         """An offset d standard deviations from the mean of all makes the gradient 1 + d^2 times as noisy."""
@@ -203,7 +211,10 @@ class TestFromOutside:
     @pytest.mark.parametrize(
         ("assignment", "complaint"),
         [
-            ("algorithm.name=rebnn", "no algorithm 'rebnn'; there are clipped, rebn, rloo. Did you mean 'rebn'"),
+            (
+                "algorithm.name=rebnn",
+                "'rebnn'; there are clipped, grpo, ppo, rae, rebn, reinforce_pp, rloo. Did you mean 'rebn'",
+            ),
             ("algorithm.name=nowhere:Class", "'nowhere:Class' cannot be imported"),
             ("algorithm.options.clip=1", "algorithm.options of 'rebn': Object contains unknown field `clip`"),
         ],
@@ -249,7 +260,7 @@ class TestFromOutside:
             register_algorithm("rebn", Clipped)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["rebn", "rloo"])
+@pytest.mark.parametrize("name", ["rebn", "rloo", "rae", "grpo", "reinforce_pp", "ppo"])
 def test_an_algorithm_is_a_file_of_under_80_lines(name: str) -> None:
     text = (Path(algorithms.__file__).parent / f"{name}.py").read_text("utf-8")
     assert len(text.splitlines()) < 80

@@ -89,8 +89,8 @@ class TestMerge:
         (row,) = merge(equal, fold=True)
         assert (row.advantages, row.counts, row.logprobs) == ([0, 0, 2.5], [0, 0, 2], [0, 0, -2.0])
         assert merge(equal, fold=False) == [
-            Row((1, 2, 3), [0, 0, 0.5], [0, 0, 1], [0, 0, -1.0]),
-            Row((1, 2, 3), [0, 0, 2.0], [0, 0, 1], [0, 0, -1.0]),
+            Row((1, 2, 3), [0, 0, 0.5], [0, 0, 1], [0, 0, -1.0], [0, 0, 0.5], [0, 0, 0], [0, 0, 1]),
+            Row((1, 2, 3), [0, 0, 2.0], [0, 0, 1], [0, 0, -1.0], [0, 0, 2.0], [0, 0, 0], [0, 0, 1]),
         ]
 
     def test_equal_tokens_with_other_parts_sampled_stay_apart(self) -> None:

@@ -1,8 +1,12 @@
 """Training algorithms, one file each, by name.
 
     base    the protocol: advantages of a batch, loss on tokens, what the loop must serve
-    rebn    REINFORCE with return batch normalization, per agent
-    rloo    REINFORCE leave-one-out
+    rebn          REINFORCE with return batch normalization, per agent
+    rloo          REINFORCE leave-one-out
+    rae           role-conditioned advantage, a running mean for each seat
+    grpo          group relative policy optimization
+    reinforce_pp  REINFORCE++
+    ppo           proximal policy optimization, with a critic of turns
 
 One of your own is a class with `Options`, `METRICS`, `needs`, `advantages` and `loss`, made known by
 `register_algorithm("mine", Mine)`, or named in the configuration as `package.module:Class`.
@@ -36,6 +40,10 @@ __all__ = [
 _algorithms: dict[str, str | type[Algorithm]] = {
     "rebn": "marl_gem.trainers.algorithms.rebn:ReBN",
     "rloo": "marl_gem.trainers.algorithms.rloo:RLOO",
+    "rae": "marl_gem.trainers.algorithms.rae:RAE",
+    "grpo": "marl_gem.trainers.algorithms.grpo:GRPO",
+    "reinforce_pp": "marl_gem.trainers.algorithms.reinforce_pp:ReinforcePlusPlus",
+    "ppo": "marl_gem.trainers.algorithms.ppo:PPO",
 }
 
 

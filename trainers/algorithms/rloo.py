@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from marl_gem.trainers.algorithms.base import Advantages, Needs, policy_gradient
+from marl_gem.trainers.algorithms.grouped import first_returns, group_key, zero_variance_groups
 from marl_gem.trainers.batch import Batch
 
 
@@ -37,12 +38,9 @@ class RLOO:
         self.loss = policy_gradient
 
     def advantages(self, batch: Batch) -> Advantages:
-        groups: dict[tuple[str, str, str], dict[str, float]] = {}  # the first return of each episode
-        for t in batch.transitions:
-            groups.setdefault((t.scenario, t.group, t.agent), {}).setdefault(t.episode, t.return_)
+        groups = first_returns(batch)
         values = []
         for t in batch.transitions:
-            others = [value for id, value in groups[t.scenario, t.group, t.agent].items() if id != t.episode]
+            others = [value for id, value in groups[group_key(t)].items() if id != t.episode]
             values.append(t.return_ - math.fsum(others) / len(others) if others else 0.0)
-        equal = sum(len(set(returns.values())) == 1 for returns in groups.values())
-        return Advantages(values, {"groups": len(groups), "zero_variance_groups": equal})
+        return Advantages(values, {"groups": len(groups), "zero_variance_groups": zero_variance_groups(groups)})

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
 from marl_gem.trainers.algorithms.base import Loss
+from marl_gem.trainers.backends.readout import Estimator
 from marl_gem.trainers.rows import Row
 
 Weights: TypeAlias = dict[str, torch.Tensor]
 """A model's weights by name, on the CPU. Tensors that a model shares between names stand here once."""
+
+
+class Regularization(NamedTuple):
+    """How the divergence from the reference enters the loss, see `Estimator`, and the weight of the entropy bonus.
+
+    With `kl_per_token` the divergence is averaged over the sampled tokens of the update; otherwise it is summed over
+    each turn and averaged over turns.
+    """
+
+    kl_estimator: Estimator = "exact"
+    kl_per_token: bool = False
+    entropy_weight: float = 0.0
+
+
+NO_REGULARIZATION = Regularization()
 
 
 class Backend(Protocol):
@@ -24,18 +40,35 @@ class Backend(Protocol):
     """The weights of the reference, if one was set."""
 
     def forward_backward(
-        self, rows: Sequence[Row], loss: Loss, *, denominator: int, kl_weight: float = 0.0
+        self,
+        rows: Sequence[Row],
+        loss: Loss,
+        *,
+        denominator: int,
+        kl_weight: float = 0.0,
+        regularization: Regularization = NO_REGULARIZATION,
     ) -> dict[str, float]:
         """Add the gradient of the loss on these rows to what has been gathered since the last step.
 
         Args:
-            rows: what is learned from.
+            rows: what is learned from: all rows of the update.
             loss: of one micro-batch, see `algorithms.base.TokenBatch`.
             denominator: the number of transitions in the whole update.
             kl_weight: of the divergence from the reference; 0 leaves the reference out.
+            regularization: how that divergence is computed and averaged, and the weight of the entropy.
 
         Returns:
-            `loss`, and as means over the sampled tokens `entropy`, `kl` and `logprob_diff`, in nats.
+            `loss`, and over the sampled tokens, in nats: the means `entropy`, `kl`, `logprob_diff` and
+            `logprob_diff_abs`, the greatest absolute difference `logprob_diff_max`, and `sampling_kl`.
+        """
+        ...
+
+    def logprobs(self, rows: Sequence[Row], *, reference: bool = False) -> list[list[float]]:
+        """The log-probability of every sampled token of every row, 0 for the others.
+
+        Args:
+            rows: tokens.
+            reference: under the reference, not under the present policy.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -11,10 +11,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.errors import TrainingError
 from marl_gem.trainers.algorithms.base import Loss, TokenBatch
-from marl_gem.trainers.backends.base import Weights
+from marl_gem.trainers.backends.base import NO_REGULARIZATION, Regularization, Weights
 from marl_gem.trainers.backends.frozen import FrozenModel, copy_weights
 from marl_gem.trainers.backends.readout import LOGITS_AT_ONCE, Readout
-from marl_gem.trainers.rows import Row
+from marl_gem.trainers.rows import Row, micro_batches
 
 
 class LocalBackend:
@@ -50,19 +50,39 @@ class LocalBackend:
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
 
     def forward_backward(
-        self, rows: Sequence[Row], loss: Loss, *, denominator: int, kl_weight: float = 0.0
+        self,
+        rows: Sequence[Row],
+        loss: Loss,
+        *,
+        denominator: int,
+        kl_weight: float = 0.0,
+        regularization: Regularization = NO_REGULARIZATION,
     ) -> dict[str, float]:
         self.model.eval()  # as it sampled: dropout would make it another policy, and draw from torch's own generator
         reference = self._frozen.load(self.reference) if kl_weight and self.reference is not None else None
-        sums = dict.fromkeys(("loss", "entropy", "kl", "logprob_diff", "tokens"), 0.0)
-        for batch in self._micro_batches(rows):
-            value, parts = self._loss(batch, loss, denominator, reference, kl_weight)
+        token_count = sum(sum(row.counts) for row in rows)
+        metrics = TokenMetrics()
+        for batch in micro_batches(rows, self._micro_batch_tokens):
+            tokens = self._tokens(batch, reference, regularization)
+            value = loss(tokens._replace(kl_weight=kl_weight, denominator=denominator, token_count=token_count))
             value.backward()  # type: ignore[no-untyped-call]
-            sums["loss"] += value.item()
-            for name, part in parts.items():
-                sums[name] += part
-        tokens = max(sums.pop("tokens"), 1.0)
-        return {"loss": sums.pop("loss"), **{name: total / tokens for name, total in sums.items()}}
+            metrics.add(value, tokens)
+        return metrics.means()
+
+    def logprobs(self, rows: Sequence[Row], *, reference: bool = False) -> list[list[float]]:
+        self.model.eval()
+        if reference and self.reference is None:
+            raise TrainingError("there is no reference to give log-probabilities; set training.kl above 0")
+        model = self._frozen.load(self.reference) if reference and self.reference is not None else self.model
+        found: dict[int, list[float]] = {}
+        for batch in micro_batches(rows, self._micro_batch_tokens):
+            ids, mask, keep = self._padded(batch)
+            with torch.no_grad():
+                values = self._readout(model, None, ids, mask, keep).logprobs.tolist()
+            for row, last in zip(batch, values, strict=True):
+                everything = [0.0] * (len(row.ids) - keep) + last[max(0, keep - len(row.ids)) :]
+                found[id(row)] = [value if count else 0.0 for value, count in zip(everything, row.counts, strict=True)]
+        return [found[id(row)] for row in rows]
 
     def step(self, *, learning_rate: float, max_grad_norm: float) -> float:
         for group in self.optimizer.param_groups:
@@ -85,58 +105,109 @@ class LocalBackend:
         return copy_weights(self.model)
 
     def optimizer_state(self) -> Weights:
-        state = self.optimizer.state_dict()["state"]
-        return {
-            f"{index}/{name}": value.detach().to("cpu", copy=True)
-            for index, values in state.items()
-            for name, value in values.items()
-        }
+        return optimizer_tensors(self.optimizer)
 
     def load_optimizer_state(self, state: Weights) -> None:
-        by_parameter: dict[int, Weights] = {}
-        for key, value in state.items():
-            index, _, name = key.partition("/")
-            by_parameter.setdefault(int(index), {})[name] = value
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": by_parameter})
+        load_optimizer_tensors(self.optimizer, state)
 
     def save_model(self, folder: Path) -> None:
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
-    def _loss(
-        self, rows: Sequence[Row], loss: Loss, denominator: int, reference: PreTrainedModel | None, kl_weight: float
-    ) -> tuple[torch.Tensor, dict[str, float]]:
-        """The loss of a micro-batch, and the sums over its tokens that the metrics are made of."""
+    def _tokens(
+        self, rows: Sequence[Row], reference: PreTrainedModel | None, regularization: Regularization
+    ) -> TokenBatch:
+        """A micro-batch, read by the model."""
+        ids, mask, keep = self._padded(rows)
+        estimator, kl_per_token, entropy_weight = regularization
+        read = self._readout(
+            self.model, reference, ids, mask, keep, estimator=estimator, entropy_graph=bool(entropy_weight)
+        )
+
+        def column(name: str) -> torch.Tensor:
+            values = [_last(getattr(row, name), keep) for row in rows]
+            return torch.tensor(values, dtype=read.logprobs.dtype, device=ids.device)
+
+        counts = column("counts")
+        chosen, entropies, kl = (torch.where(counts > 0, values, 0.0) for values in read)
+        behaviour = column("logprobs") / counts.clamp(min=1)
+        return TokenBatch(
+            logprobs=chosen,
+            proximal_logprobs=column("proximal") if rows[0].proximal else behaviour,
+            behaviour_logprobs=behaviour,
+            advantages=column("advantages"),
+            positive=column("positive"),
+            negative=column("negative"),
+            counts=counts,
+            lengths=column("lengths"),
+            entropies=entropies,
+            kl=kl,
+            kl_weight=0.0,
+            kl_per_token=kl_per_token,
+            entropy_weight=entropy_weight,
+            denominator=1,
+            token_count=1,
+        )
+
+    def _padded(self, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Token ids and attention mask, filled on the left, and how many tokens at the end hold all that is sampled."""
         device = self.model.device
         width = max(len(row.ids) for row in rows)
         keep = max(len(row.ids) - _first_sampled(row) for row in rows)
         ids = torch.tensor([(self._pad,) * (width - len(row.ids)) + row.ids for row in rows], device=device)
         mask = torch.tensor([[0] * (width - len(row.ids)) + [1] * len(row.ids) for row in rows], device=device)
-        read = self._readout(self.model, reference, ids, mask, keep)
-        advantages, counts, behaviour = (
-            torch.tensor([_last(getattr(row, name), keep) for row in rows], dtype=read.logprobs.dtype, device=device)
-            for name in ("advantages", "counts", "logprobs")
-        )
-        chosen, entropies, kl = (torch.where(counts > 0, values, 0.0) for values in read)
-        tokens = TokenBatch(chosen, advantages, counts, behaviour, kl, kl_weight, denominator)
-        parts = {
-            "entropy": (counts * entropies).sum().item(),
-            "kl": (counts * kl).sum().item(),
-            "logprob_diff": (counts * chosen - behaviour).sum().item(),
-            "tokens": counts.sum().item(),
-        }
-        return loss(tokens), parts
+        return ids, mask, keep
 
-    def _micro_batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
-        """Rows of similar length together, so that little is padding."""
-        batch: list[Row] = []
-        for row in sorted(rows, key=lambda row: len(row.ids)):
-            if batch and len(row.ids) * (len(batch) + 1) > self._micro_batch_tokens:
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Weights:
+    """A copy of an optimizer's state as named tensors, on the CPU."""
+    return {
+        f"{index}/{name}": value.detach().to("cpu", copy=True)
+        for index, values in optimizer.state_dict()["state"].items()
+        for name, value in values.items()
+    }
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, state: Weights) -> None:
+    """Put back what `optimizer_tensors` gave."""
+    by_parameter: dict[int, Weights] = {}
+    for key, value in state.items():
+        index, _, name = key.partition("/")
+        by_parameter.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": by_parameter})
+
+
+class TokenMetrics:
+    """Sums over the sampled tokens of an update, and the metrics that are made of them."""
+
+    def __init__(self) -> None:
+        self._sums = dict.fromkeys(
+            ("loss", "entropy", "kl", "logprob_diff", "logprob_diff_abs", "sampling_kl", "tokens"), 0.0
+        )
+        self._max = 0.0
+
+    def add(self, loss: torch.Tensor, tokens: TokenBatch) -> None:
+        """Add a micro-batch."""
+        counts, logprobs = tokens.counts, tokens.logprobs.detach()
+        difference = torch.where(counts > 0, logprobs - tokens.behaviour_logprobs, 0.0)
+        parts = {
+            "loss": loss,
+            "entropy": (counts * tokens.entropies).sum(),
+            "kl": (counts * tokens.kl).sum(),
+            "logprob_diff": (counts * difference).sum(),
+            "logprob_diff_abs": (counts * difference.abs()).sum(),
+            "sampling_kl": (counts * (difference.exp() - 1 - difference)).sum(),
+            "tokens": counts.sum(),
+        }
+        for name, part in parts.items():
+            self._sums[name] += part.item()
+        self._max = max(self._max, difference.abs().max().item())
+
+    def means(self) -> dict[str, float]:
+        """The loss, means over tokens, and the greatest difference."""
+        sums = dict(self._sums)
+        tokens, loss = max(sums.pop("tokens"), 1.0), sums.pop("loss")
+        return {"loss": loss, **{name: total / tokens for name, total in sums.items()}, "logprob_diff_max": self._max}
 
 
 def _first_sampled(row: Row) -> int:

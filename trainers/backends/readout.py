@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -10,6 +10,14 @@ from transformers import PreTrainedModel
 
 LOGITS_AT_ONCE = 1 << 25
 """How many logits are computed at once by default: 128 MiB of float32."""
+
+Estimator: TypeAlias = Literal["exact", "k1", "k2", "k3"]
+"""How the divergence from the reference is computed at a token: over the vocabulary, or from the sampled token alone.
+
+With x = ln p(token) - ln p_ref(token): k1 = x, k2 = x^2 / 2, k3 = exp(-x) - 1 + x (Schulman, "Approximating KL
+divergence", 2020). As a value k1 and k3 are unbiased; as a loss only k2 has the gradient of the divergence on average,
+while the mean gradient of k1 is 0 and that of k3 is another divergence's, KL(reference || policy).
+"""
 
 
 class TokenStatistics(NamedTuple):
@@ -45,6 +53,9 @@ class Readout:
         ids: torch.Tensor,
         mask: torch.Tensor,
         keep: int,
+        *,
+        estimator: Estimator = "exact",
+        entropy_graph: bool = False,
     ) -> TokenStatistics:
         """Statistics of the last `keep` tokens of each row.
 
@@ -53,6 +64,8 @@ class Readout:
             reference: what the divergence is from; without one it is 0.
             ids, mask: token ids and attention mask, shape (rows, width), short rows filled on the left.
             keep: how many tokens, less than the width.
+            estimator: of the divergence.
+            entropy_graph: whether the entropies have a graph, too.
         """
         states = self._states(model, ids, mask, keep)
         with torch.no_grad():
@@ -63,13 +76,16 @@ class Readout:
             """Of some positions. `some` holds one state more: with it, sums over positions round as in one piece."""
             logprobs = self._logprobs(model, some)[:, :-1]
             picked = logprobs.gather(2, chosen[:, start:end].unsqueeze(2)).squeeze(2)
-            with torch.no_grad():
+            with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_graph):
                 entropies = -(logprobs.exp() * logprobs).sum(-1)
             if reference is None or others is None:
                 return TokenStatistics(picked, entropies, torch.zeros_like(entropies))
             with torch.no_grad():
                 expected = self._logprobs(reference, others[:, start : end + 1])[:, :-1]
-            return TokenStatistics(picked, entropies, (logprobs.exp() * (logprobs - expected)).sum(-1))
+            if estimator == "exact":
+                return TokenStatistics(picked, entropies, (logprobs.exp() * (logprobs - expected)).sum(-1))
+            difference = picked - expected.gather(2, chosen[:, start:end].unsqueeze(2)).squeeze(2)
+            return TokenStatistics(picked, entropies, estimate(difference, estimator))
 
         chunk = max(1, self._logits_at_once // (ids.shape[0] * self._vocabulary))
         if chunk >= keep:
@@ -97,6 +113,15 @@ class Readout:
         logits = model.get_output_embeddings()(states) if self._head_is_plain else states
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         return torch.log_softmax(logits / self._temperature, dim=-1)
+
+
+def estimate(difference: torch.Tensor, estimator: Estimator) -> torch.Tensor:
+    """The divergence at sampled tokens, from ln p(token) - ln p_ref(token); see `Estimator`."""
+    if estimator == "k1":
+        return difference
+    if estimator == "k2":
+        return difference.square() / 2
+    return torch.exp(-difference) - 1 + difference
 
 
 def _head_is_plain(model: PreTrainedModel) -> bool:

@@ -7,6 +7,7 @@ from typing import Protocol
 from marl_gem.policies import Policy
 from marl_gem.trainers.backends.base import Backend
 from marl_gem.trainers.opponent_pool import Snapshot
+from marl_gem.types import Episode
 
 
 class WeightSync(Protocol):
@@ -27,4 +28,11 @@ class Sampler(WeightSync, Protocol):
 
     def opponent(self, snapshot: Snapshot) -> Policy:
         """Answers with the weights of a snapshot, until the next call."""
+        ...
+
+    def final_prompt(self, episode: Episode, agent: str) -> tuple[int, ...]:
+        """The tokens of the prompt that the policy would have answered next in an episode that was cut off.
+
+        Empty if the record does not say what the agent saw last, or if it does not fit the model's context.
+        """
         ...

@@ -12,7 +12,8 @@ from marl_gem.trainers.backends.frozen import FrozenModel, load_weights
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.config import PolicyConfig
 from marl_gem.trainers.opponent_pool import Snapshot
-from marl_gem.views import view
+from marl_gem.types import Episode, Role
+from marl_gem.views import Exchange, History, view, without_reasoning
 
 
 class InProcessSampler:
@@ -51,6 +52,17 @@ class InProcessSampler:
             self._opponent = TransformersLLM(model, self.llm.tokenizer, name=self.llm.base_name)
         self._opponent.version = snapshot.version
         return llm_policy(self._config, self._opponent)
+
+    def final_prompt(self, episode: Episode, agent: str) -> tuple[int, ...]:
+        last = episode.final_infos.get(agent, {}).get("final_observation")
+        if last is None:
+            return ()
+        answered = [Exchange(turn.observation, turn.response) for turn in episode.turns_of(agent)]
+        history = History([*answered, Exchange(last, None)])
+        role = episode.roles.get(agent, Role())
+        messages = without_reasoning(view(self._config.view)(role, history))
+        ids = self.llm.encode(messages, role.tools)
+        return ids if len(ids) <= self.llm.context else ()
 
 
 def llm_policy(config: PolicyConfig, llm: TransformersLLM) -> LLMPolicy:
