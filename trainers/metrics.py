@@ -33,8 +33,8 @@ METRIC_FORMULAS = {
     "on-policy up to rounding; in imitation the mean of ln p(token)",
     "logprob_diff_abs": "mean over sampled tokens of the absolute value of that difference, nats",
     "logprob_diff_max": "the greatest absolute value of that difference, nats",
-    "sampling_kl": "mean over sampled tokens of exp(d) - 1 - d, d as in logprob_diff: an estimate (k3) of the divergence "
-    "of the policy that sampled from the present one, nats",
+    "sampling_kl": "mean over sampled tokens of exp(d) - 1 - d, d as in logprob_diff: an estimate (k3) of how far the "
+    "policy that sampled diverges from the present one, nats",
     "kl_paid": 'with `kl_in = "reward"`: the mean over turns of the sum of ln p(token) - ln p_ref(token), nats',
     "critic_loss": "half the mean squared error of the critic's values in its last step",
     "gradient_norm": "the Euclidean norm of the gradient of all parameters before it is scaled down to max_grad_norm",

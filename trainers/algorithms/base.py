@@ -24,10 +24,10 @@ class TokenBatch(NamedTuple):
     those of the policy as it was before the update's first step, where the algorithm needs them, and otherwise
     `behaviour_logprobs`, those that the tokens were sampled with (their mean in a folded row). `advantages`,
     `positive`, `negative`, `counts` and `lengths` are as in `rows.Row`. `entropies` are those of the distribution at
-    each token, in nats, with a graph only where `entropy_weight` is not 0. `kl` is the divergence from the reference at
-    each token, in nats, as the configured estimator gives it, and `kl_weight` its weight; with `kl_per_token` it is averaged over tokens, otherwise
-    summed over a turn's tokens. `denominator` and `token_count` are the numbers of transitions and of sampled tokens
-    in the whole update.
+    each token, in nats, with a graph only where `entropy_weight` is not 0. `kl` is the divergence from the reference
+    at each token, in nats, as the configured estimator gives it, and `kl_weight` its weight; with `kl_per_token` it is
+    averaged over tokens, otherwise summed over a turn's tokens. `denominator` and `token_count` are the numbers of
+    transitions and of sampled tokens in the whole update.
     """
 
     logprobs: torch.Tensor
