@@ -94,6 +94,13 @@ class PolicyConfig(_Section, frozen=True):
     context: Positive = 512
     # Of a tiny model's tokenizer: what a token holds at most, a line ("lines") or a word with what stands before it.
     tokens: Literal["lines", "words"] = "lines"
+    # The rank of the adapters (LoRA) that learn in place of the model itself; 0 trains all weights. With adapters all
+    # policies share one model, and `start_from` names it.
+    lora_rank: Count = 0
+    # An adapter's output is scaled by lora_alpha / lora_rank; 0 stands for twice the rank.
+    lora_alpha: Count = 0
+    # The names of the layers that are adapted, such as "q_proj"; empty for all linear layers but the head.
+    lora_targets: tuple[str, ...] = ()
     # How an agent's history becomes the next prompt: the name of a view, see `marl_gem.views`.
     view: str = "bare"
     # The longest response, in tokens.
@@ -160,6 +167,14 @@ class TrainingConfig(_Section, frozen=True):
     # The greatest number of tokens, padding included, in one forward and backward pass. It changes the memory that an
     # update takes, and its gradient only by rounding.
     micro_batch_tokens: Positive = 16_384
+    # How gradients are computed: "float32", or "bfloat16" where that loses little (torch's autocast) with float32
+    # weights and optimizer.
+    precision: Literal["float32", "bfloat16"] = "float32"
+    # Whether only the inputs of layers are kept for the gradient, and the rest is computed again: less memory, a third
+    # more time.
+    activation_checkpointing: bool = False
+    # Whether rows lie one after the other instead of being padded to the same length; their positions keep them apart.
+    packing: bool = False
     # The share of episodes in which one seat learns and earlier versions of the policies hold the other learning seats.
     opponent_pool_fraction: Share = 0.25
     # A version of each policy goes into its pool every so many of its updates.

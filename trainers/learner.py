@@ -10,9 +10,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from marl_gem.errors import ConfigError
 from marl_gem.trainers.algorithms import make_algorithm
+from marl_gem.trainers.backends.adapters import CausalModel
 from marl_gem.trainers.backends.base import Backend, Weights
 from marl_gem.trainers.backends.frozen import FrozenModel
 from marl_gem.trainers.backends.local import LocalBackend
+from marl_gem.trainers.backends.memory import Memory
 from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.critic import TurnCritic
 from marl_gem.trainers.opponent_pool import OpponentPool, Snapshot
@@ -33,7 +35,7 @@ class Learner:
 def make_learner(
     name: str,
     config: TrainConfig,
-    model: PreTrainedModel,
+    model: CausalModel,
     tokenizer: PreTrainedTokenizerBase,
     *,
     version: int = 0,
@@ -58,6 +60,7 @@ def make_learner(
         frozen,
         temperature=config.policy.temperature,
         micro_batch_tokens=config.training.micro_batch_tokens,
+        memory=Memory(config.training.precision, config.training.activation_checkpointing, config.training.packing),
     )
     backend.version, backend.reference = version, reference
     sampler = InProcessSampler(name, model, tokenizer, config.policy, frozen)

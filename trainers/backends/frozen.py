@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 
-from transformers import PreTrainedModel
-
+from marl_gem.trainers.backends.adapters import AdapterModel, CausalModel
 from marl_gem.trainers.backends.base import Weights
 
 
-def copy_weights(model: PreTrainedModel) -> Weights:
+def copy_weights(model: CausalModel) -> Weights:
     """A copy of a model's weights, on the CPU; what the model shares between names (tied weights) is copied once."""
     weights: Weights = {}
     seen = set()
@@ -20,27 +19,32 @@ def copy_weights(model: PreTrainedModel) -> Weights:
     return weights
 
 
-def load_weights(model: PreTrainedModel, weights: Weights) -> None:
+def load_weights(model: CausalModel, weights: Weights) -> None:
     """Put weights that `copy_weights` gave into a model of the same architecture."""
     model.load_state_dict(weights, strict=False)  # what is left out are the further names of tied weights
 
 
 class FrozenModel:
-    """One more model of the same architecture, on the same device, that any frozen weights can be loaded into.
+    """One more model of the same architecture, on the same device, that any frozen weights can be loaded into; or one
+    more adapter over the same base.
 
     It is made when it is needed first. One policy needs at most one at a time: an opponent while episodes are played,
     the reference while gradients are computed.
     """
 
-    def __init__(self, like: PreTrainedModel) -> None:
+    def __init__(self, like: CausalModel) -> None:
         self._like = like
-        self._model: PreTrainedModel | None = None
+        self._model: CausalModel | None = None
         self._loaded: Weights | None = None
 
-    def load(self, weights: Weights) -> PreTrainedModel:
+    def load(self, weights: Weights) -> CausalModel:
         """The model with these weights, for as long as no others are loaded."""
         if self._model is None:
-            self._model = copy.deepcopy(self._like).requires_grad_(False).eval()
+            like = self._like
+            self._model = like.sibling() if isinstance(like, AdapterModel) else copy.deepcopy(like)
+            self._model.eval()
+            for parameter in self._model.parameters():
+                parameter.requires_grad_(False)
         if self._loaded is not weights:
             load_weights(self._model, weights)
             self._loaded = weights

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from marl_gem.errors import TrainingError
 from marl_gem.trainers.algorithms.base import Loss, TokenBatch
+from marl_gem.trainers.backends.adapters import CausalModel
 from marl_gem.trainers.backends.base import NO_REGULARIZATION, Regularization, Weights
 from marl_gem.trainers.backends.frozen import FrozenModel, copy_weights
+from marl_gem.trainers.backends.layout import Layout, packed, packs, padded
+from marl_gem.trainers.backends.memory import (
+    DEFAULT_MEMORY,
+    Memory,
+    autocast,
+    check_packing,
+    enable_checkpointing,
+    prepare,
+)
 from marl_gem.trainers.backends.readout import LOGITS_AT_ONCE, Readout
 from marl_gem.trainers.rows import Row, micro_batches
 
 
 class LocalBackend:
-    """Adam on a causal language model of transformers.
+    """Adam on a causal language model of transformers, or on an adapter over one.
 
     Args:
         model: learns; it stays on the device it is on.
@@ -27,17 +37,19 @@ class LocalBackend:
         temperature: the one that responses are sampled at, above 0.
         micro_batch_tokens: the greatest number of tokens, padding included, in one forward and backward pass.
         logits_at_once: the greatest number of logits that are held at once, see `readout`.
+        memory: how memory is saved, and in what precision is computed.
     """
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: CausalModel,
         tokenizer: PreTrainedTokenizerBase,
         frozen: FrozenModel | None = None,
         *,
         temperature: float = 1.0,
         micro_batch_tokens: int = 16_384,
         logits_at_once: int = LOGITS_AT_ONCE,
+        memory: Memory = DEFAULT_MEMORY,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -47,7 +59,12 @@ class LocalBackend:
         self._frozen = frozen or FrozenModel(model)
         self._readout = Readout(model, temperature, logits_at_once)
         self._micro_batch_tokens = micro_batch_tokens
+        self._memory = memory
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        if memory.activation_checkpointing:
+            enable_checkpointing(model)
+        if memory.packing:
+            check_packing(model)
 
     def forward_backward(
         self,
@@ -58,12 +75,13 @@ class LocalBackend:
         kl_weight: float = 0.0,
         regularization: Regularization = NO_REGULARIZATION,
     ) -> dict[str, float]:
-        self.model.eval()  # as it sampled: dropout would make it another policy, and draw from torch's own generator
+        prepare(self.model, self._memory)
         reference = self._frozen.load(self.reference) if kl_weight and self.reference is not None else None
         token_count = sum(sum(row.counts) for row in rows)
         metrics = TokenMetrics()
-        for batch in micro_batches(rows, self._micro_batch_tokens):
-            tokens = self._tokens(batch, reference, regularization)
+        for layout in self._layouts(rows):
+            with autocast(self.model, self._memory):
+                tokens = self._tokens(layout, reference, regularization)
             value = loss(tokens._replace(kl_weight=kl_weight, denominator=denominator, token_count=token_count))
             value.backward()  # type: ignore[no-untyped-call]
             metrics.add(value, tokens)
@@ -75,13 +93,10 @@ class LocalBackend:
             raise TrainingError("there is no reference to give log-probabilities; set training.kl above 0")
         model = self._frozen.load(self.reference) if reference and self.reference is not None else self.model
         found: dict[int, list[float]] = {}
-        for batch in micro_batches(rows, self._micro_batch_tokens):
-            ids, mask, keep = self._padded(batch)
-            with torch.no_grad():
-                values = self._readout(model, None, ids, mask, keep).logprobs.tolist()
-            for row, last in zip(batch, values, strict=True):
-                everything = [0.0] * (len(row.ids) - keep) + last[max(0, keep - len(row.ids)) :]
-                found[id(row)] = [value if count else 0.0 for value, count in zip(everything, row.counts, strict=True)]
+        for layout in self._layouts(rows):
+            with torch.no_grad(), autocast(self.model, self._memory):
+                values = self._readout(model, None, layout).logprobs
+            found |= zip(map(id, layout.rows), layout.per_row(values), strict=True)
         return [found[id(row)] for row in rows]
 
     def step(self, *, learning_rate: float, max_grad_norm: float) -> float:
@@ -114,32 +129,30 @@ class LocalBackend:
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
-    def _tokens(
-        self, rows: Sequence[Row], reference: PreTrainedModel | None, regularization: Regularization
-    ) -> TokenBatch:
+    def _layouts(self, rows: Sequence[Row]) -> Iterator[Layout]:
+        """The micro-batches of an update."""
+        device = self.model.device
+        if self._memory.packing:
+            return (packed(group, device) for group in packs(rows, self._micro_batch_tokens))
+        return (padded(group, self._pad, device) for group in micro_batches(rows, self._micro_batch_tokens))
+
+    def _tokens(self, layout: Layout, reference: CausalModel | None, regularization: Regularization) -> TokenBatch:
         """A micro-batch, read by the model."""
-        ids, mask, keep = self._padded(rows)
         estimator, kl_per_token, entropy_weight = regularization
-        read = self._readout(
-            self.model, reference, ids, mask, keep, estimator=estimator, entropy_graph=bool(entropy_weight)
-        )
-
-        def column(name: str) -> torch.Tensor:
-            values = [_last(getattr(row, name), keep) for row in rows]
-            return torch.tensor(values, dtype=read.logprobs.dtype, device=ids.device)
-
-        counts = column("counts")
+        read = self._readout(self.model, reference, layout, estimator=estimator, entropy_graph=bool(entropy_weight))
+        columns = {
+            name: layout.column(name, read.logprobs.dtype)
+            for name in ("counts", "logprobs", "advantages", "positive", "negative", "lengths")
+        }
+        counts = columns["counts"]
         chosen, entropies, kl = (torch.where(counts > 0, values, 0.0) for values in read)
-        behaviour = column("logprobs") / counts.clamp(min=1)
+        behaviour = columns.pop("logprobs") / counts.clamp(min=1)
+        has_proximal = bool(layout.rows[0].proximal)
         return TokenBatch(
             logprobs=chosen,
-            proximal_logprobs=column("proximal") if rows[0].proximal else behaviour,
+            proximal_logprobs=layout.column("proximal", chosen.dtype) if has_proximal else behaviour,
             behaviour_logprobs=behaviour,
-            advantages=column("advantages"),
-            positive=column("positive"),
-            negative=column("negative"),
-            counts=counts,
-            lengths=column("lengths"),
+            **columns,
             entropies=entropies,
             kl=kl,
             kl_weight=0.0,
@@ -148,15 +161,6 @@ class LocalBackend:
             denominator=1,
             token_count=1,
         )
-
-    def _padded(self, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Token ids and attention mask, filled on the left, and how many tokens at the end hold all that is sampled."""
-        device = self.model.device
-        width = max(len(row.ids) for row in rows)
-        keep = max(len(row.ids) - _first_sampled(row) for row in rows)
-        ids = torch.tensor([(self._pad,) * (width - len(row.ids)) + row.ids for row in rows], device=device)
-        mask = torch.tensor([[0] * (width - len(row.ids)) + [1] * len(row.ids) for row in rows], device=device)
-        return ids, mask, keep
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Weights:
@@ -208,12 +212,3 @@ class TokenMetrics:
         sums = dict(self._sums)
         tokens, loss = max(sums.pop("tokens"), 1.0), sums.pop("loss")
         return {"loss": loss, **{name: total / tokens for name, total in sums.items()}, "logprob_diff_max": self._max}
-
-
-def _first_sampled(row: Row) -> int:
-    return next(index for index, count in enumerate(row.counts) if count)
-
-
-def _last(values: Sequence[float], length: int) -> list[float]:
-    """The last `length` values, after zeros where there are fewer."""
-    return [0.0] * (length - len(values)) + list(values[-length:])

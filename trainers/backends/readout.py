@@ -6,7 +6,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
+
+from marl_gem.trainers.backends.adapters import CausalModel
+from marl_gem.trainers.backends.layout import Layout
 
 LOGITS_AT_ONCE = 1 << 25
 """How many logits are computed at once by default: 128 MiB of float32."""
@@ -40,7 +42,7 @@ class Readout:
         logits_at_once: the greatest number of logits that are held at once.
     """
 
-    def __init__(self, model: PreTrainedModel, temperature: float, logits_at_once: int = LOGITS_AT_ONCE) -> None:
+    def __init__(self, model: CausalModel, temperature: float, logits_at_once: int = LOGITS_AT_ONCE) -> None:
         self._temperature = temperature
         self._logits_at_once = logits_at_once
         self._vocabulary = int(model.config.get_text_config().vocab_size)
@@ -48,29 +50,27 @@ class Readout:
 
     def __call__(
         self,
-        model: PreTrainedModel,
-        reference: PreTrainedModel | None,
-        ids: torch.Tensor,
-        mask: torch.Tensor,
-        keep: int,
+        model: CausalModel,
+        reference: CausalModel | None,
+        layout: Layout,
         *,
         estimator: Estimator = "exact",
         entropy_graph: bool = False,
     ) -> TokenStatistics:
-        """Statistics of the last `keep` tokens of each row.
+        """Statistics of the layout's targets.
 
         Args:
             model: gives log-probabilities and divergences with a graph, entropies without.
             reference: what the divergence is from; without one it is 0.
-            ids, mask: token ids and attention mask, shape (rows, width), short rows filled on the left.
-            keep: how many tokens, less than the width.
+            layout: what is read.
             estimator: of the divergence.
             entropy_graph: whether the entropies have a graph, too.
         """
-        states = self._states(model, ids, mask, keep)
-        with torch.no_grad():
-            others = None if reference is None else self._states(reference, ids, mask, keep)
-        chosen = ids[:, -keep:]
+        with torch.no_grad():  # before the model, since an adapter must be active while its gradient is computed
+            others = None if reference is None else self._states(reference, layout)
+        states = self._states(model, layout)
+        chosen = layout.targets
+        keep = chosen.shape[1]
 
         def read(start: int, end: int, some: torch.Tensor) -> TokenStatistics:
             """Of some positions. `some` holds one state more: with it, sums over positions round as in one piece."""
@@ -87,28 +87,26 @@ class Readout:
             difference = picked - expected.gather(2, chosen[:, start:end].unsqueeze(2)).squeeze(2)
             return TokenStatistics(picked, entropies, estimate(difference, estimator))
 
-        chunk = max(1, self._logits_at_once // (ids.shape[0] * self._vocabulary))
+        chunk = max(1, self._logits_at_once // (chosen.shape[0] * self._vocabulary))
         if chunk >= keep:
             return read(0, keep, states)
         bounds = [(start, min(start + chunk, keep)) for start in range(0, keep, chunk)]
         parts = [checkpoint(read, start, end, states[:, start : end + 1], use_reentrant=False) for start, end in bounds]
         return TokenStatistics(*(torch.cat(pieces, 1) for pieces in zip(*parts, strict=True)))
 
-    def _states(self, model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> torch.Tensor:
-        """The last `keep` + 1 hidden states, or logits where the head is not plain."""
-        inputs = {
-            "input_ids": ids,
-            "attention_mask": mask,
-            "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
-            "use_cache": False,
-        }
+    def _states(self, model: CausalModel, layout: Layout) -> torch.Tensor:
+        """The hidden states that are read out, or logits where the head is not plain."""
+        inputs = {"input_ids": layout.ids, "position_ids": layout.position_ids, "use_cache": False}
+        if layout.mask is not None:
+            inputs["attention_mask"] = layout.mask
         if not self._head_is_plain:
-            logits: torch.Tensor = model(**inputs, logits_to_keep=keep + 1).logits
+            kept = -layout.states.start if isinstance(layout.states, slice) else layout.states
+            logits: torch.Tensor = model(**inputs, logits_to_keep=kept).logits
             return logits
         states: torch.Tensor = model.base_model(**inputs).last_hidden_state
-        return states[:, -keep - 1 :]
+        return states[:, layout.states]
 
-    def _logprobs(self, model: PreTrainedModel, states: torch.Tensor) -> torch.Tensor:
+    def _logprobs(self, model: CausalModel, states: torch.Tensor) -> torch.Tensor:
         """Log-probabilities over the vocabulary, in float32 at least, shape (rows, positions, vocabulary)."""
         logits = model.get_output_embeddings()(states) if self._head_is_plain else states
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -124,7 +122,7 @@ def estimate(difference: torch.Tensor, estimator: Estimator) -> torch.Tensor:
     return torch.exp(-difference) - 1 + difference
 
 
-def _head_is_plain(model: PreTrainedModel) -> bool:
+def _head_is_plain(model: CausalModel) -> bool:
     """Whether the logits are the output embedding of the last hidden states, and nothing is done to them besides."""
     head = model.get_output_embeddings()
     if head is None:
