@@ -79,10 +79,10 @@ class MetricsLog:
             JournalError: they cannot be written.
         """
         if episodes:
-            self._episodes.append("".join(f"{to_json(episode)}\n" for episode in episodes).encode("ascii"))
+            self._episodes.append(map(to_json, episodes))
         self._episode_count += len(episodes)
         row = {"update": update, "stage": stage, **metrics, "episodes": self._episode_count}
-        self._metrics.append((json.dumps(row) + "\n").encode("ascii"))
+        self._metrics.append([json.dumps(row)])
         self.rows.append(row)
 
 

@@ -18,6 +18,7 @@ from marl_gem.evaluation.summary import EpisodeSummary, summarize
 from marl_gem.runs import folder as run_folder
 from marl_gem.runs.configuration import differences
 from marl_gem.runs.journal import Journal
+from marl_gem.runs.outline import Outlined
 from marl_gem.specs import PolicySpec
 from marl_gem.types import Episode, EpisodeError, to_json
 
@@ -107,13 +108,13 @@ class ResultStore:
                 lines.setdefault((self._errors if stored.error else self._episodes)[folder], []).append(line)
                 summaries.append(self._summarize(stored))
             for journal, added in lines.items():
-                journal.append("".join(added).encode("ascii"))
+                journal.append(added)
         return summaries
 
     def _read(self, journal: Journal) -> None:
         """Count what an earlier process has written."""
         failed = journal in self._errors.values()
-        for number, episode in journal.episodes():
+        for number, episode in journal.outlines():
             slot = self.plan.slots.get(episode.id)
             if slot is None or slot.seed != episode.seed or (episode.error is not None) != failed:
                 raise JournalError(f"{journal.path}, line {number}: episode {episode.id!r} is not of this run")
@@ -121,7 +122,7 @@ class ResultStore:
                 raise JournalError(f"{journal.path}, line {number}: episode {episode.id!r} is there twice; remove one")
             self._count(self._summarize(episode))
 
-    def _summarize(self, episode: Episode) -> EpisodeSummary:
+    def _summarize(self, episode: Outlined) -> EpisodeSummary:
         return summarize(episode, self.plan.info.zero_sum)
 
     def _count(self, summary: EpisodeSummary) -> None:
@@ -194,9 +195,9 @@ def _write_configs(plan: Plan, folder: Path) -> None:
 def _line(episode: Episode) -> tuple[Episode, str]:
     """An episode as a line of a journal. One that holds what no record can hold becomes a failure of its env."""
     try:
-        return episode, to_json(episode) + "\n"
+        return episode, to_json(episode)
     except RecordError as error:
         fault = EpisodeError("env", type(error).__name__, str(error))
         empty: dict[str, Any] = {"turns": (), "returns": {}, "final_infos": {}, "roles": {}}
         bare = msgspec.structs.replace(episode, **empty, ending="error", error=fault)
-        return bare, to_json(bare) + "\n"
+        return bare, to_json(bare)

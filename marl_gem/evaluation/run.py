@@ -31,12 +31,13 @@ from marl_gem.evaluation.plan import (
     plan_grid,
     plan_tournament,
 )
-from marl_gem.evaluation.report import Report, write_json
+from marl_gem.evaluation.report import Report
 from marl_gem.evaluation.result_store import ResultStore, stored_config
 from marl_gem.evaluation.summary import summarize
 from marl_gem.policies import Policy, RandomPolicy
 from marl_gem.rollout import Job, stream
-from marl_gem.runs.files import write_file
+from marl_gem.runs.files import write_file, write_json
+from marl_gem.runs.folder import REPORT
 from marl_gem.runs.lock import run_lock
 from marl_gem.specs import ScenarioSpec, WrapperSpec
 from marl_gem.specs.scenario import ScenarioSource
@@ -225,7 +226,7 @@ def write_report(report: Report, folder: Path) -> None:
     Raises:
         JournalError: they cannot be written.
     """
-    write_json(report, folder / "report.json")
+    write_json(folder / REPORT, msgspec.to_builtins(report))
     drawn: dict[str, bytes] = {}
     with contextlib.suppress(MissingPackage):
         drawn = pictures(report)

@@ -110,7 +110,7 @@ class RecordEpisodes(Wrapper):
             return
         line = to_json(episode.episode(returns=returns, cut_short=not over, **self._episode_fields))
         try:
-            self._journal.append(f"{line}\n".encode())
+            self._journal.append([line])
         except JournalError as error:
             raise _unwritable(self._journal.path, error) from error
 
