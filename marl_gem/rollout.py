@@ -18,7 +18,8 @@ from typing import Any, TypeAlias, TypeVar
 from marl_gem.env import MultiAgentEnv
 from marl_gem.env_threads import EnvThreads
 from marl_gem.episode_builder import EpisodeBuilder
-from marl_gem.errors import AgentError, InvalidAction, LLMError
+from marl_gem.episode_clock import EpisodeClock
+from marl_gem.errors import AgentError, InvalidAction, LLMError, TransientLLMError
 from marl_gem.policies import Agent, Policy, PolicyPerSeat
 from marl_gem.seeding import agent_seed
 from marl_gem.types import Episode, EpisodeError, Limits, Observation, Origin, Response
@@ -164,12 +165,12 @@ class _Failure(Exception):
 
 
 async def _play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode:
-    builder = _JobBuilder(env, job)
+    builder = _JobBuilder(env, job, EpisodeClock(job.limits.seconds, asyncio.get_running_loop().time))
     try:
-        async with asyncio.timeout(job.limits.seconds):
+        async with builder.clock.running():
             await _play_to_end(env, job, threads, builder)
     except TimeoutError:  # of this limit: one that an agent or the env raises is a _Failure
-        builder.limit = "seconds"
+        builder.end_by_time()
     except _Failure as failure:
         builder.error = failure.error
     return builder.build()
@@ -184,7 +185,12 @@ async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builde
             if agent_id not in agents:
                 agents[agent_id] = _make_agent(env, job, builder, agent_id)
         given = {agent_id: infos[agent_id] if agent_id in infos else _info(env, agent_id) for agent_id in observations}
+        builder.asked = tuple(observations)
         responses = await _ask(agents, observations, given)
+        builder.asked = ()
+        if builder.clock.over:  # these answers came too late
+            builder.limit = "seconds"
+            return
         builder.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
         observations, rewards, terminations, truncations, infos = await _in_env(env, threads, env.step, actions)
@@ -274,9 +280,11 @@ def _close(env: MultiAgentEnv) -> None:
 class _JobBuilder(EpisodeBuilder):
     """Builds the episode of a job, and knows when it reaches a limit."""
 
-    def __init__(self, env: MultiAgentEnv, job: Job) -> None:
+    def __init__(self, env: MultiAgentEnv, job: Job, clock: EpisodeClock) -> None:
         super().__init__()
         self._env, self._job = env, job
+        self.clock = clock
+        self.asked: tuple[str, ...] = ()  # the agents that are choosing their actions now
         self.started = False
         self.limit = ""
 
@@ -284,6 +292,8 @@ class _JobBuilder(EpisodeBuilder):
         """The name of a limit that the episode has reached; empty if none."""
         if limits.turns is not None and len(self.turns) >= limits.turns:
             return "turns"
+        if self.clock.over:
+            return "seconds"
         used = self._usage() if limits.tokens is not None else {}
         tokens = used.get("prompt_tokens", 0) + used.get("completion_tokens", 0)  # other counts are parts of these
         if limits.tokens is not None and tokens >= limits.tokens:
@@ -291,6 +301,16 @@ class _JobBuilder(EpisodeBuilder):
         if limits.cost is not None and sum(turn.response.cost or 0.0 for turn in self.turns) >= limits.cost:
             return "cost"
         return ""
+
+    def end_by_time(self) -> None:
+        """The limit of seconds has ended the episode: it is cut short or, if a model did not answer, has failed."""
+        if not self.clock.unanswered:
+            self.limit = "seconds"
+            return
+        models, limit = " and ".join(self.clock.unanswered), self._job.limits.seconds or 0.0
+        agent = self.asked[0] if len(self.asked) == 1 else None
+        message = f"no answer from {models}: neither within the episode's limit of {limit:g} s nor in as long again"
+        self.error = EpisodeError("llm", TransientLLMError.__name__, message, agent)
 
     def build(self) -> Episode:
         """The record of what was played so far."""

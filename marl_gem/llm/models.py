@@ -83,7 +83,8 @@ class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
 class Models:
     """Makes models from texts: each one once, with retries, and with one response cache for all if there is one.
 
-    Models of one server that is waited for equally long share a circuit breaker. A model in this process has neither retries nor a cache.
+    Models of one server that is waited for equally long share a circuit breaker. A model in this process has neither
+    retries nor a cache.
 
     Args:
         cache: the response cache or its file; see `marl_gem.llm.cache`.

@@ -33,7 +33,8 @@ Models take values:
     logprobs=processed       what the server's log-probabilities are; see `marl_gem.llm.http.HTTPModel`
 
 `adapter`, `logprobs`, `connect_timeout` and `read_timeout` are for servers only; `price`, `api_key_env`, `timeout` and
-`wait` for servers and hosted models. The judge is waited for as the model is. A training run takes temperature, top_p and max_tokens (default as in training), strategy and judge. Nothing else takes values.
+`wait` for servers and hosted models. The judge is waited for as the model is. A training run takes temperature, top_p
+and max_tokens (default as in training), strategy and judge. Nothing else takes values.
 """
 
 from __future__ import annotations
