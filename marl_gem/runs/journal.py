@@ -87,16 +87,16 @@ class Journal:
                     "be played again"
                 ) from error
 
-    def append(self, objects: Iterable[str]) -> None:
+    def append(self, objects: Iterable[bytes]) -> None:
         """Add JSON objects, each as a line with its checksum, and return when they are on disk: all of them, or none.
 
         Args:
-            objects: none of them empty, and each in ASCII without a line break, as `to_json` writes it.
+            objects: none of them empty, and each without a line break, as `to_json` writes it.
 
         Raises:
             JournalError: the disk is full, or the file was removed or replaced; what was there before is unchanged.
         """
-        lines = b"".join(with_checksum(text.encode("ascii")) + b"\n" for text in objects)
+        lines = b"".join(with_checksum(text) + b"\n" for text in objects)
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if self._shared else 0)
         # The file is opened each time, so that one that was removed is noticed.
         with explained(self.path, "write to"), self._opened(flags) as descriptor:

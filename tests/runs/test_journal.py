@@ -21,17 +21,17 @@ def episode(name: str, text: str = "go on") -> Episode:
     return Episode(name, "test:Test-v0", 7, (Turn("a", "Well?", Response(text), 1.0),), {"a": 1.0}, "terminated")
 
 
-def record(name: str, text: str = "go on") -> str:
-    return to_json(episode(name, text))
+def record(name: str, text: str = "go on") -> bytes:
+    return to_json(episode(name, text)).encode("ascii")
 
 
 def line(name: str, text: str = "go on") -> bytes:
-    return with_checksum(record(name, text).encode()) + b"\n"
+    return with_checksum(record(name, text)) + b"\n"
 
 
 def old_line(name: str) -> bytes:
     """As versions without checksums wrote it."""
-    return record(name).encode() + b"\n"
+    return record(name) + b"\n"
 
 
 def names(path: Path) -> list[str]:
