@@ -163,8 +163,8 @@ class _Worker:
         elif isinstance(command, Revoke):
             returned = []
             while not self._slots.empty():
-                if slot := self._slots.get_nowait():
-                    returned.append(slot.id)
+                if (unplayed := self._slots.get_nowait()) is not None:
+                    returned.append(unplayed.id)
             self.send(Returned(returned))
         else:
             self._slots.put_nowait(None)
