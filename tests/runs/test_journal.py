@@ -108,16 +108,16 @@ def test_an_error_names_the_number_of_a_damaged_line(path: Path, damage: bytes) 
 
 
 class TestChecksums:
-    def test_every_flipped_bit_of_a_line_is_an_error_with_its_number(self, path: Path) -> None:
+    def test_a_flipped_bit_in_any_byte_of_a_line_is_an_error_with_its_number(self, path: Path) -> None:
         before, middle, after = line("0"), line("1"), line("2")
+        journal = Journal(path)
         for place in range(len(middle) - 1):
-            for bit in range(8):
-                damaged = bytearray(middle)
-                damaged[place] ^= 1 << bit
-                path.write_bytes(before + damaged + after)
-                for read in (Journal(path).episodes, Journal(path).outlines):
-                    with pytest.raises(JournalError, match=r"line 2, is damaged"):
-                        list(read())
+            damaged = bytearray(middle)
+            damaged[place] ^= 1 << place % 8
+            path.write_bytes(before + damaged + after)
+            for read in (journal.episodes, journal.outlines):
+                with pytest.raises(JournalError, match=r"line 2, is damaged"):
+                    list(read())
 
     def test_lines_of_older_versions_are_read_among_others(self, path: Path) -> None:
         path.write_bytes(old_line("0") + line("1") + old_line("2"))
