@@ -254,7 +254,7 @@ def _run(plan: Plan, asked: _Asked, concurrency: int, processes: int, budget: Bu
     except KeyboardInterrupt:
         err.print(f"stopped at once. Continue with:\n  {again}", soft_wrap=True)
         sys.exit(130)
-    out.print(Markdown(summary(result.report)))
+    out.print(Markdown(summary(result.report), hyperlinks=False))
     for file in sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != "."):
         out.print(f"  {escape(str(file))}", soft_wrap=True)
     if result.pending:
