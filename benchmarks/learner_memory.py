@@ -22,6 +22,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from marl_gem.trainers.algorithms import policy_gradient
 from marl_gem.trainers.backends.local import LocalBackend
+from marl_gem.trainers.backends.memory import Memory
 from marl_gem.trainers.rows import Row
 from marl_gem.trainers.tiny import tiny_tokenizer
 
@@ -34,6 +35,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=1024, help="in each row")
     parser.add_argument("--kl", type=float, default=0.2, help="weight of the divergence from the reference")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--activation-checkpointing", action="store_true")
+    parser.add_argument("--packing", action="store_true")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     model = GPT2LMHeadModel(
@@ -42,7 +46,8 @@ def main() -> None:
             resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
         )
     )  # fmt: skip
-    backend = LocalBackend(model, tiny_tokenizer(["a b"]))
+    memory = Memory(arguments.precision, arguments.activation_checkpointing, arguments.packing)
+    backend = LocalBackend(model, tiny_tokenizer(["a b"]), memory=memory)
     backend.set_reference()
     rows = _rows(arguments.rows, arguments.tokens)
     base, begun = _resident(), time.perf_counter()
@@ -53,6 +58,7 @@ def main() -> None:
         "rows": len(rows),
         "tokens": arguments.tokens,
         "kl": arguments.kl,
+        **memory._asdict(),
         "parameters": model.num_parameters(),
         "above_base": round((peak - base) / GIB, 2),
         "peak": round(peak / GIB, 2),
@@ -72,6 +78,9 @@ def _rows(count: int, tokens: int) -> list[Row]:
             [0.0] + [rng.uniform(-1, 1)] * sampled,
             [0] + [1] * sampled,
             [0.0] + [-11.0] * sampled,
+            [0.0] * tokens,
+            [0.0] * tokens,
+            [0] + [sampled] * sampled,
         )
         for _ in range(count)
     ]
