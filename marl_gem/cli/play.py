@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from marl_gem.cli.terminal import Options, Wrappers, interruptible, out, person, read_scenario, show_tallies
+from marl_gem.cli.terminal import Options, Wrappers, out, person, read_scenario, show_tallies
 from marl_gem.errors import MarlGemError
 from marl_gem.evaluation.tally import tally
 from marl_gem.policies import HumanPolicy
@@ -46,8 +46,7 @@ def play(
     if record is not None:
         record.open("a").close()  # a file that cannot be written is an error before the first episode
     jobs = [Job(derive_seed(seed, "play", game), seating, str(game)) for game in range(games)]
-    with interruptible():
-        episodes = collect(spec.make, jobs, concurrency=1 if human else min(games, 256))
+    episodes = collect(spec.make, jobs, concurrency=1 if human else min(games, 256))
     if record is not None:
         record.write_text("".join(f"{to_json(episode)}\n" for episode in episodes), "utf-8")
     for episode in episodes:
