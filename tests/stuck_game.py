@@ -50,13 +50,17 @@ STUCK: dict[str, Callable[[], None]] = {
 
 
 class Stuck(NumberGame):
-    """The number game. The step of the game with an even seed does not return if `how` names a way."""
+    """The number game. If `how` names a way, the steps of games with even seeds do not return, after so many steps
+    of any games."""
 
-    def __init__(self, how: str = "", threads: bool = True) -> None:
-        self.how, self.blocking = how, threads
+    steps_of_all = 0
+
+    def __init__(self, how: str = "", threads: bool = True, after: int = 0) -> None:
+        self.how, self.blocking, self.after = how, threads, after
 
     def _process_actions(self, actions: dict[str, str]) -> None:
-        if self.how and self.seed % 2 == 0:
+        Stuck.steps_of_all += 1
+        if self.how and self.seed % 2 == 0 and Stuck.steps_of_all > self.after:
             _mark()
             STUCK[self.how]()
         super()._process_actions(actions)

@@ -99,6 +99,26 @@ def test_the_second_ctrl_c_ends_play(tmp_path: Path, start: Start, monkeypatch: 
     assert err.splitlines()[-1] == "stopped" and "Traceback" not in err
 
 
+TRAINING = """
+scenario = "test:Stuck-v0"
+options = {how = "sleep", after = 30}
+policy = {width = 16, layers = 1, heads = 2, context = 128}
+imitation = {episodes = 4, steps = 1}
+training = {updates = 2, episodes = 4}
+evaluation = {final_episodes = 2, probe_episodes = 2}
+"""
+
+
+def test_the_second_ctrl_c_ends_a_training(tmp_path: Path, start: Start) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "stuck.toml").write_text(TRAINING, "utf-8")
+    process = start("train", str(tmp_path / "stuck.toml"), "--runs", str(tmp_path), "--name", "run")
+    _, err = interrupted_twice(process, tmp_path / "mark")
+    again = f"What is on disk is safe. Continue with:\n  marl-gem train --resume {tmp_path / 'run'}"
+    assert f"stopping after this update; Ctrl-C again stops at once. {again}" in err
+    assert f"stopped at once. {again}" in err and "Traceback" not in err
+
+
 def test_the_first_ctrl_c_ends_what_has_nothing_to_finish(tmp_path: Path, start: Start) -> None:
     process = start("play", "test:Stuck-v0", "--seat", "a=scripted:blocks")
     wait_for((tmp_path / "mark").exists, process)
