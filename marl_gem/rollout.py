@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -79,7 +79,7 @@ async def play_episode(env: MultiAgentEnv, job: Job) -> Episode:
 
 
 async def stream(
-    make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64
+    make: Callable[[], MultiAgentEnv], jobs: Iterable[Job] | AsyncIterator[Job], *, concurrency: int = 64
 ) -> AsyncGenerator[Episode, None]:
     """Play many episodes, `concurrency` at a time, and yield each as it finishes.
 
@@ -91,7 +91,8 @@ async def stream(
     Args:
         make: gives a fresh env. An env whose episode ended without error is used again, one that failed is closed,
             so that there are at most `concurrency` envs. What it raises ends the stream and is raised here.
-        jobs: consumed lazily, so there may be any number of them. What their iterator raises ends the stream too.
+        jobs: consumed lazily, so there may be any number of them. What their iterator raises ends the stream too. An
+            asynchronous iterator may let its readers wait, of whom there are `concurrency` at the same time.
         concurrency: how many episodes are live at once.
 
     Raises:
@@ -99,7 +100,7 @@ async def stream(
     """
     if concurrency < 1:
         raise ValueError(f"concurrency is a number of episodes from 1 up, not {concurrency}")
-    queue = iter(jobs)
+    queue = jobs if isinstance(jobs, AsyncIterator) else _Jobs(jobs)
     finished: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()  # None: a worker has no more jobs
     threads = EnvThreads()
 
@@ -107,7 +108,7 @@ async def stream(
         """Play job after job, in the same env as long as it works."""
         env: MultiAgentEnv | None = None
         try:
-            for job in queue:
+            async for job in queue:
                 env = env or make()
                 episode = await _play_job(env, job, threads)
                 finished.put_nowait(episode)
@@ -140,6 +141,18 @@ async def stream(
             worker.cancel()
         await asyncio.wait(workers)
         await _close_threads(threads)
+
+
+class _Jobs(AsyncIterator[Job]):
+    """Jobs for several readers at the same time, which an asynchronous generator does not allow."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._jobs = iter(jobs)
+
+    async def __anext__(self) -> Job:
+        for job in self._jobs:
+            return job
+        raise StopAsyncIteration
 
 
 def collect(make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64) -> list[Episode]:
