@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from marl_gem.env import MultiAgentEnv
@@ -66,27 +67,32 @@ async def play_episode(env: MultiAgentEnv, job: Job) -> Episode:
     If the env, an agent or a model fails, the episode ends and its `error` says why; nothing is raised.
 
     Args:
-        env: a live copy that nobody else uses meanwhile. It is not closed.
+        env: a live copy that nobody else uses meanwhile. It is not closed. If it is `blocking` and a step of it did
+            not return before the limit of seconds, a warning says so, and it must not be used until the step returns.
         job: the seed, the policies, the options and the limits.
     """
     threads = EnvThreads()
     try:
         return await _play_job(env, job, threads)
     finally:
-        threads.close()
+        await _close_threads(threads)
 
 
 async def stream(
-    make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64
+    make: Callable[[], MultiAgentEnv], jobs: Iterable[Job] | AsyncIterator[Job], *, concurrency: int = 64
 ) -> AsyncGenerator[Episode, None]:
     """Play many episodes, `concurrency` at a time, and yield each as it finishes.
 
-    Closing the generator, or cancelling the task that reads it, cancels what is live and closes the envs.
+    Closing the generator, or cancelling the task that reads it, cancels what is live and closes the envs. A step of a
+    blocking env cannot be cancelled: it is left to its thread, which closes the env when the step returns, and a
+    warning says so if that takes long. So is a step that has not returned when the episode reaches its limit of
+    seconds; the next episode gets a fresh env.
 
     Args:
         make: gives a fresh env. An env whose episode ended without error is used again, one that failed is closed,
             so that there are at most `concurrency` envs. What it raises ends the stream and is raised here.
-        jobs: consumed lazily, so there may be any number of them. What their iterator raises ends the stream too.
+        jobs: consumed lazily, so there may be any number of them. What their iterator raises ends the stream too. An
+            asynchronous iterator may let its readers wait, of whom there are `concurrency` at the same time.
         concurrency: how many episodes are live at once.
 
     Raises:
@@ -94,7 +100,7 @@ async def stream(
     """
     if concurrency < 1:
         raise ValueError(f"concurrency is a number of episodes from 1 up, not {concurrency}")
-    queue = iter(jobs)
+    queue = jobs if isinstance(jobs, AsyncIterator) else _Jobs(jobs)
     finished: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()  # None: a worker has no more jobs
     threads = EnvThreads()
 
@@ -102,17 +108,17 @@ async def stream(
         """Play job after job, in the same env as long as it works."""
         env: MultiAgentEnv | None = None
         try:
-            for job in queue:
+            async for job in queue:
                 env = env or make()
                 episode = await _play_job(env, job, threads)
                 finished.put_nowait(episode)
-                if episode.error:
-                    _close(env)
+                if episode.error or threads.at_work(env):
+                    _release(env, threads)
                     env = None
                 await asyncio.sleep(0)  # if nothing in an episode ever waits, the reader of the stream runs here
         finally:
             if env:
-                _close(env)
+                _release(env, threads)
 
     def report_end(worker: asyncio.Task[None]) -> None:
         finished.put_nowait(None if worker.cancelled() else worker.exception())
@@ -134,7 +140,19 @@ async def stream(
         for worker in workers:
             worker.cancel()
         await asyncio.wait(workers)
-        threads.close()
+        await _close_threads(threads)
+
+
+class _Jobs(AsyncIterator[Job]):
+    """Jobs for several readers at the same time, which an asynchronous generator does not allow."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._jobs = iter(jobs)
+
+    async def __anext__(self) -> Job:
+        for job in self._jobs:
+            return job
+        raise StopAsyncIteration
 
 
 def collect(make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64) -> list[Episode]:
@@ -171,6 +189,8 @@ async def _play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episod
             await _play_to_end(env, job, threads, builder)
     except TimeoutError:  # of this limit: one that an agent or the env raises is a _Failure
         builder.end_by_time()
+        if threads.at_work(env):
+            _warn_at_work(threads)
     except _Failure as failure:
         builder.error = failure.error
     return builder.build()
@@ -179,7 +199,7 @@ async def _play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episod
 async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builder: _JobBuilder) -> None:
     agents: dict[str, Agent] = {}
     observations, infos = await _in_env(env, threads, env.reset, job.seed, job.options)
-    builder.started = True
+    builder.returns = dict(env.returns)
     while not env.done:
         for agent_id in observations:
             if agent_id not in agents:
@@ -194,7 +214,8 @@ async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builde
         builder.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
         observations, rewards, terminations, truncations, infos = await _in_env(env, threads, env.step, actions)
-        builder.complete(env.returns, rewards, terminations, truncations, infos)
+        builder.returns = dict(env.returns)  # a copy, since a later step may still be at work when the episode ends
+        builder.complete(builder.returns, rewards, terminations, truncations, infos)
         if not env.done and (limit := builder.reached(job.limits)):
             builder.limit = limit
             return
@@ -202,7 +223,7 @@ async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builde
 
 async def _in_env(env: MultiAgentEnv, threads: EnvThreads, call: Callable[..., Result], *arguments: Any) -> Result:
     try:
-        return await threads.run(call, *arguments) if env.blocking else call(*arguments)
+        return await threads.run(env, call, *arguments) if env.blocking else call(*arguments)
     except InvalidAction as error:
         raise _Failure("agent", error) from error
     except FAULTS as error:
@@ -269,12 +290,37 @@ async def _ask(
     return responses
 
 
+def _release(env: MultiAgentEnv, threads: EnvThreads) -> None:
+    """Close an env that is not used any more. A blocking one is closed in a thread, after the step it may be at."""
+    if env.blocking or threads.at_work(env):
+        threads.run_last(env, partial(_close, env))
+    else:
+        _close(env)
+
+
 def _close(env: MultiAgentEnv) -> None:
     """Close an env; if that fails, warn, and let the episodes go on."""
     try:
         env.close()
     except Exception as error:
         warnings.warn(f"{env.scenario}: close() raised {error!r}", RuntimeWarning, stacklevel=2)
+
+
+async def _close_threads(threads: EnvThreads) -> None:
+    await threads.close()
+    if threads.envs_at_work():
+        _warn_at_work(threads)
+
+
+def _warn_at_work(threads: EnvThreads) -> None:
+    counts = Counter(env.scenario for env in threads.envs_at_work())
+    which = ", ".join(f"{count} of {scenario}" for scenario, count in counts.items())
+    warnings.warn(
+        f"calls of blocking envs have not returned: {which}. Python cannot stop a thread, so each is left to its "
+        "thread, which closes the env when the call returns. Set a time-out where the scenario waits",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 class _JobBuilder(EpisodeBuilder):
@@ -285,7 +331,7 @@ class _JobBuilder(EpisodeBuilder):
         self._env, self._job = env, job
         self.clock = clock
         self.asked: tuple[str, ...] = ()  # the agents that are choosing their actions now
-        self.started = False
+        self.returns: dict[str, float] = {}
         self.limit = ""
 
     def reached(self, limits: Limits) -> str:
@@ -318,7 +364,7 @@ class _JobBuilder(EpisodeBuilder):
         responses = [turn.response for turn in self.turns]
         costs = [r.cost for r in responses if r.usage or r.cost is not None]  # a policy without a model costs nothing
         return self.episode(
-            returns=self._env.returns if self.started else {},
+            returns=self.returns,
             cut_short=bool(self.limit),
             id=job.id or str(job.seed),
             scenario=self._env.scenario,

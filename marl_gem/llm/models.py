@@ -99,6 +99,10 @@ class Models:
         self._made: dict[Hashable, Any] = {}
         self._breakers: dict[tuple[str, float], CircuitBreaker] = {}
 
+    def __reduce__(self) -> tuple[type[Models], tuple[Path | None]]:
+        """In another process: the same settings, and no models yet."""
+        return Models, (self._cache.path if self._cache else None,)
+
     def get(self, model: ModelSpec | str, connection: Connection | None = None) -> LLM:
         """The model of a spec or its text; the same object for the same model and connection.
 

@@ -25,6 +25,7 @@ import msgspec
 from marl_gem.episode_clock import infrastructure, waiting_for_model
 from marl_gem.errors import ConfigError, LLMError, ServerUnreachable, TransientLLMError
 from marl_gem.llm import LLM, Sampling
+from marl_gem.printable import printable
 from marl_gem.types import Message, Response, ToolSpec
 
 _log = logging.getLogger(__name__)
@@ -167,7 +168,7 @@ class CircuitBreaker:
             self._announced = True
             _log.warning(
                 "%s Its calls wait up to %g s for it; wait=SECONDS after the model's URL changes that",
-                str(error).rstrip(".") + ("" if str(error).endswith("?") else "."),
+                printable(str(error)).rstrip(".") + ("" if str(error).endswith("?") else "."),
                 self.patience,
             )
         self._next_probe = now + self._backoff.wait(max(1, self._failed - self.failures + 1))
