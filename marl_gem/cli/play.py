@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from marl_gem.cli.exit_codes import CommandFailed
 from marl_gem.cli.terminal import Options, Wrappers, interruptible, out, person, read_scenario, show_tallies
-from marl_gem.errors import MarlGemError
 from marl_gem.evaluation.tally import tally
 from marl_gem.policies import HumanPolicy
 from marl_gem.rollout import Job, collect
@@ -52,7 +52,7 @@ def play(
         record.write_text("".join(f"{to_json(episode)}\n" for episode in episodes), "utf-8")
     for episode in episodes:
         if episode.error:
-            raise MarlGemError(f"game {episode.id} failed in {episode.error.origin}: {episode.error.message}")
+            raise CommandFailed(f"game {episode.id} failed in {episode.error.origin}: {episode.error.message}")
         if human or games == 1:
             _show(episode, human)
     if games > 1:
