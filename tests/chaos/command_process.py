@@ -146,16 +146,15 @@ def _flushed(code: int) -> int:
 
 def _direct(line: CommandLine, streams: str) -> None:
     """Put the standard streams where the command line has them."""
+    encoding = "ascii" if line.ascii else "utf-8"
     if line.input is None:
         os.close(0)
         sys.stdin = None  # type: ignore[assignment]
     else:
         os.dup2(os.open(f"{streams}/in", os.O_RDONLY), 0)
-        sys.stdin = io.TextIOWrapper(
-            io.BufferedReader(io.FileIO(0, closefd=False)), "ascii" if line.ascii else "utf-8", "surrogateescape"
-        )
+        reader = io.BufferedReader(io.FileIO(0, closefd=False))
+        sys.stdin = io.TextIOWrapper(reader, encoding, "surrogateescape")
     for number, name, target in ((1, "out", line.out), (2, "err", line.err)):
-        encoding = "ascii" if line.ascii else "utf-8"
         errors = "strict" if name == "out" else "backslashreplace"
         stream: io.TextIOBase | None = None
         if target == "closed":

@@ -1,20 +1,15 @@
 """Command lines at random: none gives a traceback, hangs, or changes a file that it was not asked to write.
 
 Each runs in a process that is forked from one that has imported the command line, under limits of memory, processor
-time, file size and open files. Under root it gives up the right to write everywhere.
-
-    python -m tests.chaos.commands --seed 7 --count 200 --log lines.txt
-"""
+time, file size and open files. Under root it gives up the right to write everywhere."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import os
 import shutil
 import stat
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +18,7 @@ from pathlib import Path
 from tests.chaos.command_grammar import CommandLine, Grammar
 from tests.chaos.command_process import CANARY, NOBODY, Ended, import_training, run
 from tests.chaos.command_world import TRAINING, build
-from tests.chaos.table import Row, markdown
+from tests.chaos.table import Row
 
 NO_TRACEBACK = "no traceback"
 EXIT_CODE = "the exit code is 0, 1, 2, or 130 after Ctrl-C, with a message"
@@ -66,9 +61,8 @@ def attack(seed: int, count: int, *, fresh_runs: bool = True, log: Path | None =
             found = list(violations(line, ended, files.changes()))
             for promise, text in found:
                 broken[promise].append(f"command {number}: {text}: {shown(line)}")
-            write(
-                f"{number} {ended.code} {ended.interrupts} {ended.seconds:.1f} {found} {shown(line)}\n{ended.err[-3000:]}\n"
-            )
+            about = f"{number} {ended.code} {ended.interrupts} {ended.seconds:.1f} {found}"
+            write(f"{about} {shown(line)}\n{ended.err[-3000:]}\n")
             files.restore()
     seconds = time.monotonic() - begun
     return [Row("command lines from a grammar", promise, count, found, seconds) for promise, found in broken.items()]
@@ -230,22 +224,4 @@ def _log(path: Path | None) -> Iterator[Callable[[str], object]]:
         yield lambda text: None
     else:
         with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            yield lambda text: print(text, file=file, flush=True)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--log", type=Path, help="every command line, and how it ended")
-    arguments = parser.parse_args()
-    rows = attack(arguments.seed, arguments.count, log=arguments.log)
-    print(markdown(rows))
-    for row in rows:
-        for violation in row.violations:
-            print(f"VIOLATED: {row.promise}: {violation}".encode("utf-8", "backslashreplace").decode())
-    return int(any(row.violations for row in rows))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            yield file.write
