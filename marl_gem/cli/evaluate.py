@@ -15,7 +15,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from marl_gem.cli.interrupts import INTERRUPTED, stop_on_interrupt
+from marl_gem.cli.exit_codes import ExitCode
+from marl_gem.cli.interrupts import stop_on_interrupt
 from marl_gem.cli.terminal import Options, Wrappers, err, out, person, read_scenario
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import (
@@ -258,7 +259,7 @@ def _run(plan: Plan, asked: _Asked, concurrency: int, processes: int, budget: Bu
         err.print(
             f"[yellow]{result.pending} episodes are pending.[/] Continue with:\n  {escape(again)}", soft_wrap=True
         )
-        sys.exit(INTERRUPTED if result.stopped == "interrupted" else 1)
+        sys.exit(ExitCode.INTERRUPTED if result.stopped == "interrupted" else ExitCode.FAILED)
 
 
 @contextmanager

@@ -14,17 +14,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
-from rich.text import Text
-
-from marl_gem.cli.terminal import err, out
+from marl_gem.cli.exit_codes import ExitCode
+from marl_gem.cli.terminal import err, out, plain
 
 LAST_MOMENTS = 0.6
 """Seconds after the second Ctrl-C in which the process may still end in order."""
-
-INTERRUPTED = 130
-"""The exit code of a process that was interrupted: 128 + SIGINT, as shells count."""
 
 
 class _Interrupts:
@@ -53,7 +48,8 @@ class _Interrupts:
         """Print what there is to know at the end, once."""
         farewell, self.farewell = self.farewell, ""
         if farewell:
-            err.print(Text(farewell), soft_wrap=True)
+            with suppress(OSError):  # nobody can read it
+                err.print(plain(farewell), soft_wrap=True)
 
     def _handle(self, *_: object) -> None:
         """In the main thread, whenever that gets to it."""
@@ -82,7 +78,7 @@ class _Interrupts:
             threading.Thread(target=self._end_at_once, daemon=True).start()
         elif count == 1 and self.asked is not None:
             self.asked.append(True)
-            notice = Text(self.notice, "yellow")
+            notice = plain(self.notice, "yellow")
             threading.Thread(target=lambda: err.print(notice, soft_wrap=True), daemon=True).start()
 
     def _end_at_once(self) -> None:
@@ -90,8 +86,7 @@ class _Interrupts:
         last_words = threading.Thread(target=self._last_words, daemon=True)  # a full pipe would block them
         last_words.start()
         last_words.join(0.2)
-        _kill_children()
-        os._exit(INTERRUPTED)
+        os._exit(ExitCode.INTERRUPTED)  # worker processes end when their sockets are closed
 
     def _last_words(self) -> None:
         for console in (err, out):
@@ -109,7 +104,7 @@ def interrupts() -> Iterator[None]:
     """Handle Ctrl-C in here. Once there was one, it is handled until the process ends.
 
     Raises:
-        SystemExit: with `INTERRUPTED`, if what runs in here was interrupted and did not handle that.
+        SystemExit: with 130, if what runs in here was interrupted and did not handle that.
     """
     global _active
     if threading.current_thread() is not threading.main_thread():
@@ -119,10 +114,10 @@ def interrupts() -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as end:
-        if isinstance(end, SystemExit) and not (current.raised and end.code in (1, INTERRUPTED)):
+        if isinstance(end, SystemExit) and not (current.raised and end.code in (1, ExitCode.INTERRUPTED)):
             raise
         current.say_farewell()  # typer makes a SystemExit of a KeyboardInterrupt
-        sys.exit(INTERRUPTED)
+        sys.exit(ExitCode.INTERRUPTED)
     finally:
         if not current.first_seen:
             current.uninstall()
@@ -150,12 +145,3 @@ def stop_on_interrupt(after: str, resume: str) -> Iterator[list[bool]]:
         yield asked
     finally:
         _active.asked = None
-
-
-def _kill_children() -> None:
-    """Worker processes of this process must not outlive it."""
-    multiprocessing: Any = sys.modules.get("multiprocessing")
-    if multiprocessing:
-        for child in multiprocessing.active_children():
-            with suppress(Exception):
-                child.kill()

@@ -1,9 +1,11 @@
-"""What the commands share: the two streams, options that several take, tables of results, Ctrl-C."""
+"""What the commands share: the two streams, options that several take, tables of results."""
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -40,6 +42,10 @@ class SafeConsole(Console):
                 text = printable(text)
                 style = style.update_link(None) if style and style.link else style  # a link is an escape sequence
             yield Segment(text, style, control)
+
+    def on_broken_pipe(self) -> None:
+        """Called while a write fails: it is an error like that of a full disk."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 out = SafeConsole()

@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from marl_gem.cli.interrupts import INTERRUPTED, stop_on_interrupt
+from marl_gem.cli.exit_codes import ExitCode
+from marl_gem.cli.interrupts import stop_on_interrupt
 from marl_gem.cli.terminal import Options, Wrappers, out, show_share, show_tallies
 from marl_gem.errors import MarlGemError, MissingPackage
 from marl_gem.overrides import apply_overrides, write_value
@@ -117,7 +118,7 @@ def _work(run: TrainingRun) -> None:
     if run.report is None:
         out.print(f"stopped. What there is lies in {escape(str(run.folder))}; go on with:")
         out.print(f"  {escape(again)}", soft_wrap=True)
-        sys.exit(INTERRUPTED)
+        sys.exit(ExitCode.INTERRUPTED)
     _show_report(run, run.report)
 
 
