@@ -28,6 +28,7 @@ class Transition(msgspec.Struct, frozen=True):
     had had then. `return_` is the discounted return from this turn on. `value` is what a critic expected that return to
     be, and `next_value` the same of the agent's next turn, or after its last turn of what it saw last, if the episode
     was cut off there; `next_prompt_ids` is the prompt that shows it. Without a critic both values are 0.
+    `cut` is whether the answer was cut short by its greatest length; with `masked` its tokens are not trained.
     """
 
     episode: str
@@ -45,6 +46,8 @@ class Transition(msgspec.Struct, frozen=True):
     value: float = 0.0
     next_value: float = 0.0
     next_prompt_ids: tuple[int, ...] = ()
+    cut: bool = False
+    masked: bool = False
 
 
 Trajectory: TypeAlias = list[Transition]
@@ -105,6 +108,10 @@ class Batch:
             returns = discounted_returns(part, self.gamma)
             changes += [{"reward": r, "return_": g} for r, g in zip(part, returns, strict=True)]
         return self._replaced(changes)
+
+    def with_masks(self, masked: Sequence[bool]) -> Batch:
+        """The same batch with these transitions masked, in the order of `transitions`."""
+        return self._replaced({"masked": value} for value in masked)
 
     def _replaced(self, changes: Iterable[Mapping[str, float]]) -> Batch:
         """The same batch with other values in each transition."""
@@ -179,6 +186,7 @@ def trajectories(
                 version=turn.response.version,
                 reward=turn.reward,
                 return_=return_,
+                cut=turn.response.finish_reason == "length",
             )
             for index, (turn, return_) in enumerate(zip(turns, returns, strict=True))
         ]

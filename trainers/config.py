@@ -101,6 +101,11 @@ class PolicyConfig(_Section, frozen=True):
     lora_alpha: Count = 0
     # The names of the layers that are adapted, such as "q_proj"; empty for all linear layers but the head.
     lora_targets: tuple[str, ...] = ()
+    # Variables of the chat template, such as { enable_thinking = false }.
+    chat_template_kwargs: dict[str, Any] = {}
+    # Whether later prompts show what the model thought before it spoke. Then every prompt extends the one before, and a
+    # long conversation is trained as one row.
+    keep_reasoning: bool = False
     # How an agent's history becomes the next prompt: the name of a view, see `marl_gem.views`.
     view: str = "bare"
     # The longest response, in tokens.
@@ -160,6 +165,10 @@ class TrainingConfig(_Section, frozen=True):
     kl_average: Literal["turn", "token"] = "turn"
     # The weight of the mean entropy of the sampled tokens' distributions, in nats, which the loss is to raise.
     entropy: Weight = 0.0
+    # Answers that were cut at policy.max_tokens: trained like others, or masked, so that nothing is learned from them.
+    cut_answers: Literal["train", "mask"] = "train"
+    # What is taken from the reward of a turn whose answer was cut.
+    cut_penalty: Weight = 0.0
     # The learning rate of a critic, for algorithms that have one.
     critic_learning_rate: PositiveFloat = 1e-3
     # The greatest norm of an update's gradient; a longer one is scaled down to it.

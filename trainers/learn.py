@@ -38,7 +38,9 @@ def learn(
     Returns:
         the metrics of the algorithm and of every policy.
     """
-    metrics: dict[str, Any] = {}
+    metrics: dict[str, Any] = {"cut": sum(t.cut for t in batch.transitions) / max(len(batch.transitions), 1)}
+    if training.cut_penalty:
+        batch = batch.with_rewards([t.reward - training.cut_penalty * t.cut for t in batch.transitions])
     if training.kl_in == "reward" and kl_weight:
         batch, metrics["kl_paid"] = _pay_divergence(batch, holders, learners, kl_weight)
         kl_weight = 0.0
@@ -46,6 +48,8 @@ def learn(
         batch = _valued(batch, holders, learners)
     advantages = algorithm.advantages(batch)
     batch = batch.with_advantages(advantages.values)
+    if training.cut_answers == "mask":
+        batch = batch.with_masks([t.cut for t in batch.transitions])
     metrics |= advantages.metrics
     regularization = Regularization(training.kl_estimator, training.kl_average == "token", training.entropy)
     targets = _per_trajectory(advantages.targets, batch) if algorithm.needs.critic else []
@@ -80,8 +84,9 @@ def _step(
     kl_weight: float,
 ) -> dict[str, float]:
     """Take as many steps as the algorithm asks for; without any turn, none."""
-    turns, needs = sum(map(len, part)), algorithm.needs
+    turns, needs = sum(not t.masked for trajectory in part for t in trajectory), algorithm.needs
     rows = merge(part, fold=needs.linear_loss or needs.separate_signs, equal_logprobs=not needs.linear_loss)
+    rows = [row for row in rows if any(row.counts)]
     if not rows:
         return {"turns": 0, "rows": 0}
     if needs.proximal:

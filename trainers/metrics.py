@@ -35,6 +35,7 @@ METRIC_FORMULAS = {
     "logprob_diff_max": "the greatest absolute value of that difference, nats",
     "sampling_kl": "mean over sampled tokens of exp(d) - 1 - d, d as in logprob_diff: an estimate (k3) of how far the "
     "policy that sampled diverges from the present one, nats",
+    "cut": "the share of turns whose answer was cut short at the greatest length",
     "kl_paid": 'with `kl_in = "reward"`: the mean over turns of the sum of ln p(token) - ln p_ref(token), nats',
     "critic_loss": "half the mean squared error of the critic's values in its last step",
     "gradient_norm": "the Euclidean norm of the gradient of all parameters before it is scaled down to max_grad_norm",

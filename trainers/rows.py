@@ -109,7 +109,7 @@ def _row(transitions: Sequence[Transition]) -> Row:
         row.advantages += [0.0] * shown + [transition.advantage] * sampled
         row.positive += [0.0] * shown + [max(transition.advantage, 0.0)] * sampled
         row.negative += [0.0] * shown + [min(transition.advantage, 0.0)] * sampled
-        row.counts += [0] * shown + [1] * sampled
+        row.counts += [0] * shown + [0 if transition.masked else 1] * sampled
         row.lengths += [0] * shown + [sampled] * sampled
         row.logprobs += [0.0] * shown + list(transition.logprobs)
     return row

@@ -17,6 +17,7 @@ from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.backends.readout import estimate
 from marl_gem.trainers.batch import Trajectory
 from marl_gem.trainers.rows import Row, merge, split
+from tests.trainers.support import kuhn, warmed_up
 from tests.trainers.test_backend import conversation, tiny, tokenizer, unmerged
 
 LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -236,3 +237,32 @@ def test_paid_as_a_reward_the_divergence_of_sequences_is_complete() -> None:
     (truth,) = torch.autograd.grad((sequences.exp() * (sequences - expected)).sum(), logits)
     assert torch.allclose(mean_gradient(reward=True), truth, atol=1e-12)
     assert (mean_gradient(reward=False) - truth).norm() > 0.05 * truth.norm()
+
+
+class TestCutAnswers:
+    """A loop in which most answers are cut, since they may have one token and end with another."""
+
+    def update(self, *assignments: str) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        loop, _ = warmed_up(kuhn("policy.max_tokens=1", "imitation.steps=1", *assignments))
+        before = loop.learners["policy"].backend.weights()
+        metrics, _ = loop.update()
+        return metrics, before, loop.learners["policy"].backend.weights()
+
+    def test_they_are_counted(self) -> None:
+        metrics, _, _ = self.update()
+        assert metrics["cut"] > 0.9 and metrics["turns"] > 0
+
+    def test_nothing_is_learned_from_masked_ones(self) -> None:
+        metrics, before, after = self.update("training.cut_answers=mask", "training.entropy=0.1")
+        assert metrics["cut"] == 1.0 and (metrics["turns"], metrics["rows"]) == (0, 0)
+        assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+    def test_a_penalty_is_taken_from_the_reward(self) -> None:
+        loop, _ = warmed_up(kuhn("policy.max_tokens=1", "imitation.steps=1", "algorithm.options.group_by=none"))
+        penalized, _ = warmed_up(
+            kuhn(
+                "policy.max_tokens=1", "imitation.steps=1", "algorithm.options.group_by=none", "training.cut_penalty=5"
+            )
+        )
+        first, second = loop.update()[0], penalized.update()[0]
+        assert second["advantage_max"] > first["advantage_max"] + 2

@@ -141,6 +141,13 @@ class AdapterModel:
         dtype: torch.dtype = self.shared.model.dtype
         return dtype
 
+    @property
+    def generation_config(self) -> Any:
+        return self.shared.model.generation_config
+
+    def get_input_embeddings(self) -> Any:
+        return self.shared.model.get_input_embeddings()
+
     def get_output_embeddings(self) -> Any:
         return self.shared.model.get_output_embeddings()  # no part of an adapter, so none need be active
 
