@@ -196,6 +196,24 @@ class TrainingConfig(_Section, frozen=True):
     keep_episodes: Count = 8
 
 
+class LeagueConfig(_Section, frozen=True):
+    """Whom a policy meets in the share of episodes in which one seat learns (`training.opponent_pool_fraction`)."""
+
+    # How often opponents are drawn: once for each update ("update") or for each episode ("episode"; for each group of
+    # episodes, where the algorithm compares these).
+    draw: Literal["update", "episode"] = "update"
+    # The weight of earlier versions, each as likely as the others.
+    past: Weight = 1.0
+    # The weight of earlier versions that are the likelier the less the policy wins against them.
+    prioritized: Weight = 0.0
+    # How strongly: an earlier version's share is (1 - win rate)^power.
+    power: Weight = 2.0
+    # The weight of the newest version, which does not learn in such an episode.
+    latest: Weight = 0.0
+    # Policies that never learn, as in a command line's --seat, and their weights: { "random" = 0.5 }.
+    fixed: dict[str, Weight] = {}
+
+
 class EvaluationConfig(_Section, frozen=True):
     """How the policies are measured."""
 
@@ -242,6 +260,7 @@ class TrainConfig(_Section, frozen=True):
     imitation: ImitationConfig = ImitationConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     training: TrainingConfig = TrainingConfig()
+    league: LeagueConfig = LeagueConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @property
@@ -262,6 +281,7 @@ _SECTIONS: dict[str, type[_Section]] = {
     "imitation": ImitationConfig,
     "algorithm": AlgorithmConfig,
     "training": TrainingConfig,
+    "league": LeagueConfig,
     "evaluation": EvaluationConfig,
 }
 
@@ -287,6 +307,7 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
     _check_seats(config, source)
     for scenario in config.scenarios:
         _ = scenario.spec
+    _check_league(config, source)
     algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
     if config.training.episodes % algorithm.needs.group_size:
         raise ConfigError(
@@ -405,6 +426,16 @@ def _check_seats(config: TrainConfig, source: str) -> None:
             f"{source}: phases start one after the other, before the last of the {config.training.updates} updates, "
             f"not at {given}; set phases along with training.updates (phases=[] for none)"
         )
+
+
+def _check_league(config: TrainConfig, source: str) -> None:
+    league = config.league
+    for who in league.fixed:
+        if is_learner_name(who):
+            raise ConfigError(f"{source}: league.fixed names policies that never learn, such as random; not {who!r}")
+        _check_fixed(f"{source}: league.fixed", who)
+    if not any((league.past, league.prioritized, league.latest, *league.fixed.values())):
+        raise ConfigError(f"{source}: league: all weights are 0; give one kind of opponents a weight above 0")
 
 
 def _check_fixed(field: str, who: str) -> None:

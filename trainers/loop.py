@@ -16,18 +16,20 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from marl_gem.llm.models import Models
 from marl_gem.policies import Policy
 from marl_gem.rollout import Job, collect
+from marl_gem.runs.outcomes import outcomes
 from marl_gem.seeding import derive_seed
 from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.batch import Batch, Trajectory, completed, trajectories
 from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.schedule import SHARED_POLICY, TrainingPhase, cosine, linear, shares, training_phases
@@ -36,12 +38,16 @@ from marl_gem.types import Episode
 
 @dataclass(frozen=True)
 class PlannedEpisode:
-    """An episode that is to be played: its job, which scenario it is of, who learns from it, and its group."""
+    """An episode that is to be played: its job, which scenario it is of, who learns from it, and its group.
+
+    `opponents` hold the other seats whose policies learn, by seat; in the job the newest versions do.
+    """
 
     job: Job
     scenario: int
     learning: tuple[str, ...]
     group: str
+    opponents: Mapping[str, Opponent]
 
 
 class TrainingLoop:
@@ -62,6 +68,7 @@ class TrainingLoop:
         self.phases = training_phases(config, [spec.inspect().agents for spec in self.specs])
         several = any(len(p.learning(index)) > 1 for p in self.phases for index in range(len(self.specs)))
         self._uses_pool = several and config.training.opponent_pool_fraction > 0
+        self.league = League(config.league)
         self._models = Models()  # shared by all seats, so that those who name the same model share it
         self._fixed: dict[tuple[str, str], Policy] = {}
 
@@ -97,9 +104,10 @@ class TrainingLoop:
         for name in phase.learners:
             self._prepare(self.learners[name], begins=self.updates == phase.start)
         plan = self._plan(phase)
-        episodes = self._play(plan)
+        episodes = self._play(phase, plan)
         planned = {entry.job.id: entry for entry in plan}
         finished = completed(episodes)
+        self._record(phase, finished, planned)
         played = time.perf_counter()
         learned = self._learn(phase, finished, planned)
         self.updates += 1
@@ -110,6 +118,7 @@ class TrainingLoop:
             **_mean_returns(finished, planned, several=len(self.specs) > 1),
             "illegal": fmean("illegal" in turn.info for episode in finished for turn in episode.turns),
             **learned,
+            **self.league.metrics(),
             "seconds_playing": played - begun,
             "seconds_learning": time.perf_counter() - played,
         }
@@ -128,7 +137,7 @@ class TrainingLoop:
         weights = [scenario.weight for scenario in self.config.scenarios]
         size = self.algorithm.needs.group_size
         counts = shares(self.config.training.episodes, weights, size)
-        opponents = self._opponents(phase)
+        drawn: dict[tuple[str, str], Opponent] = {}
         plan: list[PlannedEpisode] = []
         for scenario, count in enumerate(counts):
             newest, learning = self.policies(phase, scenario), phase.learning(scenario)
@@ -138,36 +147,74 @@ class TrainingLoop:
                 index, start = len(plan), episode - episode % size  # of the group
                 alone = start < against_pool
                 trained = (seats[start // size % len(seats)],) if alone else tuple(seats)
-                seating = {
-                    seat: opponents[learning[seat]] if seat in learning and seat not in trained else policy
-                    for seat, policy in newest.items()
+                opponents = {
+                    seat: self._opponent(learning[trained[0]], learning[seat], start, drawn)
+                    for seat in seats
+                    if seat not in trained
                 }
                 group = f"{self.updates}-{index - episode % size}"
                 seed = derive_seed(self.config.seed, "game", self.updates, index - episode % size)
-                job = Job(seed, seating, f"{self.updates}-{index}", repeat=episode % size)
-                plan.append(PlannedEpisode(job, scenario, trained, group))
+                job = Job(seed, newest, f"{self.updates}-{index}", repeat=episode % size)
+                plan.append(PlannedEpisode(job, scenario, trained, group, opponents))
         return plan
 
-    def _opponents(self, phase: TrainingPhase) -> dict[str, Policy]:
-        """An earlier version of each policy that learns; none where no episode needs one."""
-        if not self._uses_pool:
-            return {}
-        seed = self.config.seed
-        draws = {
-            name: random.Random(derive_seed(seed, "older", self.updates, *seed_part(name))) for name in phase.learners
-        }
-        return {
-            name: self.learners[name].sampler.opponent(self.learners[name].pool.draw(rng))
-            for name, rng in draws.items()
-        }
+    def _opponent(self, learner: str, name: str, start: int, drawn: dict[tuple[str, str], Opponent]) -> Opponent:
+        """Whom a policy that learns meets in the seat of another, in a group of episodes.
 
-    def _play(self, plan: Sequence[PlannedEpisode]) -> list[Episode]:
-        """All episodes of the plan, in its order; those of one scenario are played at the same time."""
-        episodes: list[Episode] = []
+        Args:
+            learner, name: the policies.
+            start: the index of the group's first episode.
+            drawn: what was drawn for the whole update.
+        """
+        once = self.config.league.draw == "update"
+        if once and (learner, name) in drawn:
+            return drawn[learner, name]
+        parts = ("older", self.updates) if once else ("opponent", self.updates, start)
+        rng = random.Random(derive_seed(self.config.seed, *parts, *seed_part(name)))
+        opponent = self.league.draw(learner, name, self.learners[name].pool.versions, rng)
+        drawn[learner, name] = opponent
+        return opponent
+
+    def _play(self, phase: TrainingPhase, plan: Sequence[PlannedEpisode]) -> list[Episode]:
+        """All episodes of the plan, in its order.
+
+        Those of one scenario with the same earlier versions are played at the same time: a sampler answers with one
+        earlier version at a time.
+        """
+        episodes: dict[str, Episode] = {}
         for index, spec in enumerate(self.specs):
-            if jobs := [entry.job for entry in plan if entry.scenario == index]:
-                episodes += collect(spec.make, jobs, concurrency=len(jobs))
-        return episodes
+            entries = [entry for entry in plan if entry.scenario == index]
+            for versions, part in _by_versions(phase, entries):
+                older = {
+                    name: self.learners[name].sampler.opponent(self.learners[name].pool.get(version))
+                    for name, version in versions.items()
+                }
+                jobs = [self._with_opponents(phase, entry, older) for entry in part]
+                episodes |= {episode.id: episode for episode in collect(spec.make, jobs, concurrency=len(jobs))}
+        return [episodes[entry.job.id] for entry in plan]
+
+    def _with_opponents(self, phase: TrainingPhase, entry: PlannedEpisode, older: Mapping[str, Policy]) -> Job:
+        """The job of an episode, with the opponents in their seats."""
+        seating = dict(entry.job.seating) if isinstance(entry.job.seating, Mapping) else {}
+        for seat, opponent in entry.opponents.items():
+            if opponent.kind == "past":
+                seating[seat] = older[phase.seatings[entry.scenario][seat]]
+            elif opponent.kind == "fixed":
+                seating[seat] = self.fixed(opponent.name, self.specs[entry.scenario], seat)
+        return replace(entry.job, seating=seating)
+
+    def _record(self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]) -> None:
+        """Tell the league how the policies did against their opponents: 1 for a win or success, 0.5 for a draw."""
+        results: dict[str, list[tuple[Opponent, float]]] = {}
+        for episode in episodes:
+            entry = planned[episode.id]
+            if entry.opponents:
+                (seat,) = entry.learning
+                outcome = outcomes(episode)[seat]
+                score = 0.5 if outcome.result == "draw" else float(outcome.success)
+                met = results.setdefault(phase.seatings[entry.scenario][seat], [])
+                met += [(opponent, score) for opponent in entry.opponents.values()]
+        self.league.record(results)
 
     def _learn(
         self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]
@@ -195,6 +242,22 @@ class TrainingLoop:
             kl_weight=linear(training.kl, training.kl_final, done, phase.length),
             name_metrics=len(self.learners) > 1,
         )
+
+
+def _by_versions(
+    phase: TrainingPhase, entries: Sequence[PlannedEpisode]
+) -> list[tuple[dict[str, int], list[PlannedEpisode]]]:
+    """Episodes of one scenario by the earlier versions that they need; those that need none join the first."""
+    parts: dict[tuple[tuple[str, int], ...], list[PlannedEpisode]] = {}
+    for entry in entries:
+        seating = phase.seatings[entry.scenario]
+        past = {seating[seat]: o.version for seat, o in entry.opponents.items() if o.kind == "past"}
+        parts.setdefault(tuple(sorted(past.items())), []).append(entry)
+    plain = parts.pop((), [])
+    groups = [(dict(versions), part) for versions, part in parts.items()] or [({}, [])]
+    first = {entry.job.id for entry in (*groups[0][1], *plain)}
+    groups[0] = (groups[0][0], [entry for entry in entries if entry.job.id in first])
+    return [(versions, part) for versions, part in groups if part]
 
 
 def _mean_returns(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -40,6 +39,11 @@ class OpponentPool:
             kept = [old for old in self.snapshots if old.version % interval == 0 and old.version != version]
             self.snapshots = [*kept, Snapshot(version, weights())]
 
-    def draw(self, rng: random.Random) -> Snapshot:
-        """One of the versions, each as likely as the other."""
-        return rng.choice(self.snapshots)
+    @property
+    def versions(self) -> list[int]:
+        """The versions that are kept, oldest first."""
+        return [snapshot.version for snapshot in self.snapshots]
+
+    def get(self, version: int) -> Snapshot:
+        """A version that is kept."""
+        return next(snapshot for snapshot in self.snapshots if snapshot.version == version)

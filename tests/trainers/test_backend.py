@@ -210,7 +210,7 @@ class TestFrozenWeights:
         for version in range(12):
             pool.snapshot(version, lambda version=version: {"x": torch.tensor(version)})  # type: ignore[misc]
         assert [snapshot.version for snapshot in pool.snapshots] == [0, 4, 8]  # first every 2, then 4, then 8 updates
-        assert pool.draw(random.Random(0)) in pool.snapshots
+        assert [pool.get(version) for version in pool.versions] == pool.snapshots
 
 
 class TestSampler:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import peft
 import pytest
@@ -43,7 +44,7 @@ def rows_of(seed: int) -> tuple[list[Row], list[Row]]:
 
 
 def gradient(
-    model: CausalModel, reference: CausalModel, rows: list[Row], count: int, memory: Memory, **options: int
+    model: CausalModel, reference: CausalModel, rows: list[Row], count: int, memory: Memory, **options: Any
 ) -> tuple[torch.Tensor, dict[str, float]]:
     backend = LocalBackend(model, tokenizer(), memory=memory, **options)
     backend.reference = copy_weights(reference)
@@ -89,7 +90,7 @@ class TestGradients:
             assert first == pytest.approx(second, abs=1e-12)
 
     def test_a_model_that_mixes_packed_rows_is_refused(self) -> None:
-        class Mixing(Qwen3ForCausalLM):
+        class Mixing(Qwen3ForCausalLM):  # type: ignore[misc]  # transformers' classes have no types
             @property
             def base_model(self) -> object:
                 inner = super().base_model
