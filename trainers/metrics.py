@@ -35,8 +35,8 @@ METRIC_FORMULAS = {
     "logprob_diff_max": "the greatest absolute value of that difference, nats",
     "sampling_kl": "mean over sampled tokens of exp(d) - 1 - d, d as in logprob_diff: an estimate (k3) of how far the "
     "policy that sampled diverges from the present one, nats",
-    "win_rate": "the policy's mean score against an opponent, over the episodes in which it learned alone: 1 for a win or "
-    "a success, 0.5 for a draw; results count 0.95 as much with each further update",
+    "win_rate": "the policy's mean score against an opponent, over the episodes in which it learned alone: 1 for a win "
+    "or a success, 0.5 for a draw; results count 0.95 as much with each further update",
     "cut": "the share of turns whose answer was cut short at the greatest length",
     "kl_paid": 'with `kl_in = "reward"`: the mean over turns of the sum of ln p(token) - ln p_ref(token), nats',
     "critic_loss": "half the mean squared error of the critic's values in its last step",
