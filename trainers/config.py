@@ -242,7 +242,7 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
     """
     _refuse_old_names(values, source)
     try:
-        config = msgspec.convert(_canonical(values, source), TrainConfig)
+        config = msgspec.convert(canonical(values, source), TrainConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {error}{_did_you_mean(str(error))}") from error
     _check_finite(config, source)
@@ -272,7 +272,7 @@ def parse_stored(values: dict[str, Any], source: str) -> TrainConfig:
     return parse(values, source)
 
 
-def _canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
+def canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
     """The same with `scenarios` in place of its shorter forms."""
     values = dict(values)
     short = {name: values.pop(name) for name in ("scenario", "options", "test_options", "wrappers") if name in values}
