@@ -22,7 +22,7 @@
       ConfigError          a configuration that is inconsistent, or differs from the run's
       JournalError         a run's folder that cannot be read or written, or that another process works on
       CheckpointError      a checkpoint that is missing, damaged or of another scenario
-      TrainingError        an update that cannot be made: its advantages or its gradient are not finite numbers
+      TrainingError        a training that has diverged: advantages, a gradient or weights are not finite numbers
 
 A message says what failed, where, and what to do next.
 """
@@ -129,4 +129,4 @@ class CheckpointError(MarlGemError):
 
 
 class TrainingError(MarlGemError):
-    """An update cannot be made: its advantages or its gradient are not finite numbers. The weights are unchanged."""
+    """Advantages, a gradient or weights are not finite numbers. What was saved before is unchanged."""

@@ -37,7 +37,7 @@ from marl_gem.runs.files import replacing_folder
 from marl_gem.runs.folder import CHECKPOINTS
 from marl_gem.specs import ScenarioSpec
 from marl_gem.trainers.backends.base import Weights
-from marl_gem.trainers.backends.frozen import copy_weights
+from marl_gem.trainers.backends.frozen import fits
 from marl_gem.trainers.checkpoint_state import ADVICE, STATE, PolicyState, read_state, write_state
 from marl_gem.trainers.config import TrainConfig, parse_stored
 from marl_gem.trainers.learner import Learner, make_learner
@@ -219,10 +219,9 @@ def _write_learner(folder: Path, learner: Learner, tensors: Weights) -> PolicySt
 def _read_learner(path: Path, name: str, policy: PolicyState, config: TrainConfig) -> Learner:
     model, tokenizer = _load_model(path, name)
     optimizer, frozen = _load_file(path / name, OPTIMIZER), _load_file(path / name, FROZEN)
-    names = ["reference"] * policy.reference + [f"version-{version}" for version in policy.pool]
-    shapes = {key: value.shape for key, value in copy_weights(model).items()}
-    expected = {f"{part}/{key}": shape for part in names for key, shape in shapes.items()}
-    if {key: value.shape for key, value in frozen.items()} != expected or not_finite(frozen):
+    parts = {name: _part(frozen, name) for name in dict.fromkeys(key.partition("/")[0] for key in frozen)}
+    expected = {*["reference"] * policy.reference, *(f"version-{version}" for version in policy.pool)}
+    if parts.keys() != expected or not all(fits(model, part) for part in parts.values()) or not_finite(frozen):
         raise CheckpointError(f"{path} is damaged: {name}: {FROZEN} holds other tensors than it should. {ADVICE}")
     learner = make_learner(
         record_name(name, config),
@@ -230,23 +229,22 @@ def _read_learner(path: Path, name: str, policy: PolicyState, config: TrainConfi
         model,
         tokenizer,
         version=policy.updates,
-        reference=_part(frozen, "reference") if policy.reference else None,
-        snapshots=[Snapshot(version, _part(frozen, f"version-{version}")) for version in policy.pool],
+        reference=parts.get("reference"),
+        snapshots=[Snapshot(version, parts[f"version-{version}"]) for version in policy.pool],
     )
-    parameters = list(model.parameters())
-    if not all(_fits(key, value, parameters) for key, value in optimizer.items()) or not_finite(optimizer):
+    if not _is_optimizer_state(optimizer, list(model.parameters())) or not_finite(optimizer):
         raise CheckpointError(f"{path} is damaged: {name}: {OPTIMIZER} holds other tensors than it should. {ADVICE}")
     learner.backend.load_optimizer_state(optimizer)
     return learner
 
 
-def _fits(key: str, value: torch.Tensor, parameters: Sequence[torch.Tensor]) -> bool:
-    """Whether a tensor of an optimizer's state, under `INDEX/NAME`, belongs to one of the parameters."""
-    index, _, name = key.partition("/")
-    if not (index.isascii() and index.isdigit() and len(index) < 10 and int(index) < len(parameters)):
-        return False
-    shapes = {"step": (), "exp_avg": parameters[int(index)].shape, "exp_avg_sq": parameters[int(index)].shape}
-    return name in shapes and value.shape == shapes[name]
+def _is_optimizer_state(state: Weights, parameters: Sequence[torch.Tensor]) -> bool:
+    """Whether this is the state of Adam, under `INDEX/NAME`, for some of these parameters."""
+    shapes = {}
+    for index, parameter in enumerate(parameters):
+        if f"{index}/step" in state:  # a parameter that has had a gradient
+            shapes |= {f"{index}/step": (), f"{index}/exp_avg": parameter.shape, f"{index}/exp_avg_sq": parameter.shape}
+    return {name: value.shape for name, value in state.items()} == shapes
 
 
 def _load_model(path: Path, name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

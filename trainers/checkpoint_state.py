@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from marl_gem.errors import CheckpointError
+from marl_gem.llm.pretrained import DEPTH, is_deeper
 from marl_gem.specs import is_learner_name
 
 FORMAT = 4
@@ -114,6 +115,8 @@ def _read_values(path: Path) -> dict[str, Any]:
         values = json.loads(file.read_bytes(), parse_constant=_refuse_constant)
         if not isinstance(values, dict):
             raise ValueError("it holds no JSON object")
+        if is_deeper(values, DEPTH):
+            raise ValueError(f"it is nested more than {DEPTH} deep")
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is no checkpoint, or its {STATE} is damaged: {error}. {ADVICE}") from error
     return values

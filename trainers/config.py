@@ -18,8 +18,8 @@ from msgspec import Meta
 
 from marl_gem.errors import ConfigError
 from marl_gem.runs.configuration import rename_keys
+from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.specs import PolicySpec, ScenarioSpec, is_learner_name
-from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.views import view
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -240,6 +240,20 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
         ConfigError: a name is unknown or a value makes no sense; the message names it.
         RegistryError, AgentError: a scenario's wrapper or a seat's policy cannot be read.
     """
+    from marl_gem.trainers.algorithms import make_algorithm  # needs torch, which the rest does not
+
+    config = check(values, source)
+    algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
+    if config.training.episodes % algorithm.needs.group_size:
+        raise ConfigError(
+            f"{source}: training.episodes is a multiple of the algorithm's group size, {algorithm.needs.group_size}, "
+            f"not {config.training.episodes}"
+        )
+    return config
+
+
+def check(values: dict[str, Any], source: str) -> TrainConfig:
+    """As `parse`, without looking at the algorithm; so it needs no torch."""
     _refuse_old_names(values, source)
     try:
         config = msgspec.convert(canonical(values, source), TrainConfig)
@@ -250,12 +264,6 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
     _check_seats(config, source)
     for scenario in config.scenarios:
         _ = scenario.spec
-    algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
-    if config.training.episodes % algorithm.needs.group_size:
-        raise ConfigError(
-            f"{source}: training.episodes is a multiple of the algorithm's group size, {algorithm.needs.group_size}, "
-            f"not {config.training.episodes}"
-        )
     return config
 
 
@@ -270,6 +278,23 @@ def parse_stored(values: dict[str, Any], source: str) -> TrainConfig:
         if rest := values.pop(old, None):
             values[new] = {**rest, **values.get(new, {})}
     return parse(values, source)
+
+
+def read_config(folder: Path) -> TrainConfig:
+    """A run's configuration.
+
+    Raises:
+        ConfigError: the folder is no run's, or the file is damaged.
+    """
+    values = read_plain_config(folder)
+    if "kind" in values:
+        command = "tournament" if values["kind"] == "tournament" else "eval"
+        raise ConfigError(
+            f"{folder} is no training run but an evaluation; go on with marl-gem {command} --out {folder} --resume"
+        )
+    if not values.keys() & {"scenario", "scenarios"}:
+        raise ConfigError(f"{folder} is no training run: its config.json names no scenario that is trained on")
+    return parse_stored(values, str(folder / "config.json"))
 
 
 def canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
@@ -337,6 +362,9 @@ def _check_finite(config: TrainConfig, source: str) -> None:
         for field, value in msgspec.structs.asdict(section).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{source}: {name}.{field} is a finite number, not {value}")
+    for scenario in config.scenarios:
+        if not math.isfinite(scenario.weight):
+            raise ConfigError(f"{source}: a scenario's weight is a finite number, not {scenario.weight}")
 
 
 def _check_policy(policy: PolicyConfig, source: str) -> None:

@@ -49,6 +49,9 @@ DESCRIPTIONS = (
 DESCRIPTION_BYTES = 1 << 24
 """The greatest size of such a file."""
 
+DEPTH = 32
+"""How deep they may be nested."""
+
 SAFE = {"trust_remote_code": False, "local_files_only": True}
 """What is said wherever transformers loads anything. Without the first, it asks on stdin whether to run code."""
 
@@ -109,6 +112,14 @@ def not_finite(tensors: Mapping[str, torch.Tensor]) -> str | None:
     return None
 
 
+def is_deeper(values: object, depth: int) -> bool:
+    """Whether plain data is nested more than `depth` deep."""
+    if not isinstance(values, (dict, list)):
+        return False
+    inner = values.values() if isinstance(values, dict) else values
+    return depth <= 0 or any(is_deeper(value, depth - 1) for value in inner)
+
+
 def _load_descriptions(folder: Path) -> tuple[PretrainedConfig, PreTrainedTokenizerBase]:
     """The configuration and the tokenizer, after comparing the configuration with the weights' files."""
     descriptions = _read_descriptions(folder)
@@ -160,6 +171,8 @@ def _read_object(path: Path) -> dict[str, Any]:
         values = json.loads(path.read_bytes())
         if not isinstance(values, dict):
             raise ValueError(f"it holds no JSON object, but {type(values).__name__}")
+        if is_deeper(values, DEPTH):
+            raise ValueError(f"it is nested more than {DEPTH} deep")
     except (OSError, ValueError, RecursionError) as error:
         raise LLMError(f"{path} is damaged: {_short(error)}. Copy the model again") from error
     return values
@@ -200,9 +213,9 @@ def _shards(folder: Path, index: Mapping[str, Any] | None) -> list[str]:
     return sorted(set(names.values()))
 
 
-_COUNT = re.compile(r"layer|block|expert|depth|stage|label", re.IGNORECASE)
-_MEASURE = re.compile(r"position|length|window|theta|token|seed|chunk", re.IGNORECASE)
-"""Numbers that neither count parts nor give a tensor its shape: they may be great."""
+_COUNT = re.compile(r"n(um)?_.*(layer|block|expert|stage|label)s?|.*(layers|blocks|experts|labels|depth)")
+_MEASURE = re.compile(r".*(position|length|window|theta|token|seed|chunk).*")
+"""Numbers that count parts of the model, and those that neither count parts nor give a tensor its shape."""
 
 
 def _check_numbers(folder: Path, config: Mapping[str, Any], shapes: Shapes) -> None:
@@ -210,9 +223,9 @@ def _check_numbers(folder: Path, config: Mapping[str, Any], shapes: Shapes) -> N
 
     A configuration may name an implementation of attention, which transformers can fetch as code; that is refused too.
     """
-    parts, width = max(1024, len(shapes)), max([1 << 20, *map(math.prod, shapes.values())])
+    parts, width = max(128, len(shapes)), max([1 << 20, *map(math.prod, shapes.values())])
     for name, value in _entries(config):
-        limit = parts if _COUNT.search(name) else math.inf if _MEASURE.search(name) else width
+        limit = parts if _COUNT.fullmatch(name) else math.inf if _MEASURE.fullmatch(name) else width
         if isinstance(value, int) and abs(value) > limit:
             raise LLMError(
                 f"{folder}: config.json says {name} = {value:.4g}, but the weights' files hold {len(shapes)} tensors "
@@ -220,7 +233,7 @@ def _check_numbers(folder: Path, config: Mapping[str, Any], shapes: Shapes) -> N
             )
         if isinstance(value, str) and name.endswith("implementation") and not re.fullmatch(r"[\w|]*", value):
             raise LLMError(
-                f"{folder}: config.json says {name} = {value[:80]!r}, which is code that is fetched; refused"
+                f"{folder}: config.json says {name} = {value[:80]!r}, code that would be fetched. Remove the entry"
             )
 
 

@@ -262,6 +262,12 @@ def test_a_pass_that_fails_is_an_llm_error_for_all_in_it_and_no_more(llm: Transf
     assert ask(llm, ("a", 0))
 
 
+def test_a_model_whose_numbers_are_not_finite_is_named(llm: TransformersLLM) -> None:
+    torch.nn.init.constant_(llm.model.transformer.h[0].mlp.c_fc.weight, math.nan)
+    with pytest.raises(LLMError, match=r"tiny@0 failed on a batch of 1: its logits are not finite .* weights"):
+        ask(llm, ("a", 0))
+
+
 def test_pictures_are_refused(llm: TransformersLLM) -> None:
     with pytest.raises(LLMError, match="reads text only"):
         ask(llm, ([{"type": "image", "image": "..."}], 0))
@@ -401,5 +407,5 @@ def test_a_model_is_loaded_from_a_folder(llm: TransformersLLM, tmp_path: Path) -
     (tmp_path / "tiny" / "config.json").write_text("{}")
     with pytest.raises(LLMError, match="holds no model that transformers can load"):
         load(tmp_path / "tiny")
-    with pytest.raises(LLMError, match="nowhere holds no model"):
+    with pytest.raises(LLMError, match=r"there is no folder .*nowhere"):
         load(tmp_path / "nowhere")
