@@ -240,7 +240,7 @@ def _read_learner(path: Path, name: str, policy: PolicyState, config: TrainConfi
 
 def _is_optimizer_state(state: Weights, parameters: Sequence[torch.Tensor]) -> bool:
     """Whether this is the state of Adam, under `INDEX/NAME`, for some of these parameters."""
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for index, parameter in enumerate(parameters):
         if f"{index}/step" in state:  # a parameter that has had a gradient
             shapes |= {f"{index}/step": (), f"{index}/exp_avg": parameter.shape, f"{index}/exp_avg_sq": parameter.shape}

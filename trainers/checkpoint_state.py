@@ -103,6 +103,8 @@ def read_state(path: Path) -> CheckpointState:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {STATE}: {error}. {ADVICE}") from error
     _check_files(path, state)
+    if {name.partition("/")[0] for name in state.files} != state.policies.keys():
+        raise CheckpointError(f"{path} is damaged: {STATE}: its files are not those of its policies. {ADVICE}")
     return state
 
 

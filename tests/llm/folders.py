@@ -53,6 +53,6 @@ def with_code(source: Path, folder: Path, mark: Path, *, model: bool, tokenizer:
         auto = {"AutoConfig": "foreign.Config", "AutoModelForCausalLM": "foreign.Model"}
         change_json(folder / "config.json", model_type="foreign", auto_map=auto)
     if tokenizer:
-        auto = {"AutoTokenizer": ["foreign.Tokenizer", "foreign.Tokenizer"]}
-        change_json(folder / "tokenizer_config.json", tokenizer_class="Tokenizer", auto_map=auto)
+        classes = {"AutoTokenizer": ["foreign.Tokenizer", "foreign.Tokenizer"]}
+        change_json(folder / "tokenizer_config.json", tokenizer_class="Tokenizer", auto_map=classes)
     return folder

@@ -161,7 +161,7 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "cut short": (cut, "model.safetensors is cut short or damaged"),
     "empty": (lambda f: (f / WEIGHTS).write_bytes(b""), "cut short or damaged"),
     "a false header": (lie_in_header, "cut short or damaged"),
-    "a folder": (lambda f: ((f / WEIGHTS).unlink(), (f / WEIGHTS).mkdir()), "model.safetensors is missing"),
+    "a folder": (lambda f: (f / WEIGHTS).rename(f / "w") and (f / WEIGHTS).mkdir(), "model.safetensors is missing"),
     "a shard elsewhere": (lambda f: shard(f, "../other/model.safetensors"), "which is no safetensors file in this"),
     "an absolute shard": (lambda f: shard(f, "/etc/model.safetensors"), "which is no safetensors file in this"),
     "a shard that is gone": (
