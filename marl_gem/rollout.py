@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.env_threads import EnvThreads
 from marl_gem.episode_builder import EpisodeBuilder
-from marl_gem.errors import AgentError, InvalidAction, LLMError
+from marl_gem.episode_clock import EpisodeClock
+from marl_gem.errors import AgentError, InvalidAction, LLMError, TransientLLMError
 from marl_gem.policies import Agent, Policy, PolicyPerSeat
 from marl_gem.seeding import agent_seed
 from marl_gem.types import Episode, EpisodeError, Limits, Observation, Origin, Response
@@ -65,27 +67,32 @@ async def play_episode(env: MultiAgentEnv, job: Job) -> Episode:
     If the env, an agent or a model fails, the episode ends and its `error` says why; nothing is raised.
 
     Args:
-        env: a live copy that nobody else uses meanwhile. It is not closed.
+        env: a live copy that nobody else uses meanwhile. It is not closed. If it is `blocking` and a step of it did
+            not return before the limit of seconds, a warning says so, and it must not be used until the step returns.
         job: the seed, the policies, the options and the limits.
     """
     threads = EnvThreads()
     try:
         return await _play_job(env, job, threads)
     finally:
-        threads.close()
+        await _close_threads(threads)
 
 
 async def stream(
-    make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64
+    make: Callable[[], MultiAgentEnv], jobs: Iterable[Job] | AsyncIterator[Job], *, concurrency: int = 64
 ) -> AsyncGenerator[Episode, None]:
     """Play many episodes, `concurrency` at a time, and yield each as it finishes.
 
-    Closing the generator, or cancelling the task that reads it, cancels what is live and closes the envs.
+    Closing the generator, or cancelling the task that reads it, cancels what is live and closes the envs. A step of a
+    blocking env cannot be cancelled: it is left to its thread, which closes the env when the step returns, and a
+    warning says so if that takes long. So is a step that has not returned when the episode reaches its limit of
+    seconds; the next episode gets a fresh env.
 
     Args:
         make: gives a fresh env. An env whose episode ended without error is used again, one that failed is closed,
             so that there are at most `concurrency` envs. What it raises ends the stream and is raised here.
-        jobs: consumed lazily, so there may be any number of them. What their iterator raises ends the stream too.
+        jobs: consumed lazily, so there may be any number of them. What their iterator raises ends the stream too. An
+            asynchronous iterator may let its readers wait, of whom there are `concurrency` at the same time.
         concurrency: how many episodes are live at once.
 
     Raises:
@@ -93,7 +100,7 @@ async def stream(
     """
     if concurrency < 1:
         raise ValueError(f"concurrency is a number of episodes from 1 up, not {concurrency}")
-    queue = iter(jobs)
+    queue = jobs if isinstance(jobs, AsyncIterator) else _Jobs(jobs)
     finished: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()  # None: a worker has no more jobs
     threads = EnvThreads()
 
@@ -101,17 +108,17 @@ async def stream(
         """Play job after job, in the same env as long as it works."""
         env: MultiAgentEnv | None = None
         try:
-            for job in queue:
+            async for job in queue:
                 env = env or make()
                 episode = await _play_job(env, job, threads)
                 finished.put_nowait(episode)
-                if episode.error:
-                    _close(env)
+                if episode.error or threads.at_work(env):
+                    _release(env, threads)
                     env = None
                 await asyncio.sleep(0)  # if nothing in an episode ever waits, the reader of the stream runs here
         finally:
             if env:
-                _close(env)
+                _release(env, threads)
 
     def report_end(worker: asyncio.Task[None]) -> None:
         finished.put_nowait(None if worker.cancelled() else worker.exception())
@@ -133,7 +140,19 @@ async def stream(
         for worker in workers:
             worker.cancel()
         await asyncio.wait(workers)
-        threads.close()
+        await _close_threads(threads)
+
+
+class _Jobs(AsyncIterator[Job]):
+    """Jobs for several readers at the same time, which an asynchronous generator does not allow."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._jobs = iter(jobs)
+
+    async def __anext__(self) -> Job:
+        for job in self._jobs:
+            return job
+        raise StopAsyncIteration
 
 
 def collect(make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64) -> list[Episode]:
@@ -164,12 +183,14 @@ class _Failure(Exception):
 
 
 async def _play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode:
-    builder = _JobBuilder(env, job)
+    builder = _JobBuilder(env, job, EpisodeClock(job.limits.seconds, asyncio.get_running_loop().time))
     try:
-        async with asyncio.timeout(job.limits.seconds):
+        async with builder.clock.running():
             await _play_to_end(env, job, threads, builder)
     except TimeoutError:  # of this limit: one that an agent or the env raises is a _Failure
-        builder.limit = "seconds"
+        builder.end_by_time()
+        if threads.at_work(env):
+            _warn_at_work(threads)
     except _Failure as failure:
         builder.error = failure.error
     return builder.build()
@@ -178,17 +199,23 @@ async def _play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episod
 async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builder: _JobBuilder) -> None:
     agents: dict[str, Agent] = {}
     observations, infos = await _in_env(env, threads, env.reset, job.seed, job.options)
-    builder.started = True
+    builder.returns = dict(env.returns)
     while not env.done:
         for agent_id in observations:
             if agent_id not in agents:
                 agents[agent_id] = _make_agent(env, job, builder, agent_id)
         given = {agent_id: infos[agent_id] if agent_id in infos else _info(env, agent_id) for agent_id in observations}
+        builder.asked = tuple(observations)
         responses = await _ask(agents, observations, given)
+        builder.asked = ()
+        if builder.clock.over:  # these answers came too late
+            builder.limit = "seconds"
+            return
         builder.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
         observations, rewards, terminations, truncations, infos = await _in_env(env, threads, env.step, actions)
-        builder.complete(env.returns, rewards, terminations, truncations, infos)
+        builder.returns = dict(env.returns)  # a copy, since a later step may still be at work when the episode ends
+        builder.complete(builder.returns, rewards, terminations, truncations, infos)
         if not env.done and (limit := builder.reached(job.limits)):
             builder.limit = limit
             return
@@ -196,7 +223,7 @@ async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builde
 
 async def _in_env(env: MultiAgentEnv, threads: EnvThreads, call: Callable[..., Result], *arguments: Any) -> Result:
     try:
-        return await threads.run(call, *arguments) if env.blocking else call(*arguments)
+        return await threads.run(env, call, *arguments) if env.blocking else call(*arguments)
     except InvalidAction as error:
         raise _Failure("agent", error) from error
     except FAULTS as error:
@@ -263,6 +290,14 @@ async def _ask(
     return responses
 
 
+def _release(env: MultiAgentEnv, threads: EnvThreads) -> None:
+    """Close an env that is not used any more. A blocking one is closed in a thread, after the step it may be at."""
+    if env.blocking or threads.at_work(env):
+        threads.run_last(env, partial(_close, env))
+    else:
+        _close(env)
+
+
 def _close(env: MultiAgentEnv) -> None:
     """Close an env; if that fails, warn, and let the episodes go on."""
     try:
@@ -271,19 +306,40 @@ def _close(env: MultiAgentEnv) -> None:
         warnings.warn(f"{env.scenario}: close() raised {error!r}", RuntimeWarning, stacklevel=2)
 
 
+async def _close_threads(threads: EnvThreads) -> None:
+    await threads.close()
+    if threads.envs_at_work():
+        _warn_at_work(threads)
+
+
+def _warn_at_work(threads: EnvThreads) -> None:
+    counts = Counter(env.scenario for env in threads.envs_at_work())
+    which = ", ".join(f"{count} of {scenario}" for scenario, count in counts.items())
+    warnings.warn(
+        f"calls of blocking envs have not returned: {which}. Python cannot stop a thread, so each is left to its "
+        "thread, which closes the env when the call returns. Set a time-out where the scenario waits",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
 class _JobBuilder(EpisodeBuilder):
     """Builds the episode of a job, and knows when it reaches a limit."""
 
-    def __init__(self, env: MultiAgentEnv, job: Job) -> None:
+    def __init__(self, env: MultiAgentEnv, job: Job, clock: EpisodeClock) -> None:
         super().__init__()
         self._env, self._job = env, job
-        self.started = False
+        self.clock = clock
+        self.asked: tuple[str, ...] = ()  # the agents that are choosing their actions now
+        self.returns: dict[str, float] = {}
         self.limit = ""
 
     def reached(self, limits: Limits) -> str:
         """The name of a limit that the episode has reached; empty if none."""
         if limits.turns is not None and len(self.turns) >= limits.turns:
             return "turns"
+        if self.clock.over:
+            return "seconds"
         used = self._usage() if limits.tokens is not None else {}
         tokens = used.get("prompt_tokens", 0) + used.get("completion_tokens", 0)  # other counts are parts of these
         if limits.tokens is not None and tokens >= limits.tokens:
@@ -292,13 +348,23 @@ class _JobBuilder(EpisodeBuilder):
             return "cost"
         return ""
 
+    def end_by_time(self) -> None:
+        """The limit of seconds has ended the episode: it is cut short or, if a model did not answer, has failed."""
+        if not self.clock.unanswered:
+            self.limit = "seconds"
+            return
+        models, limit = " and ".join(self.clock.unanswered), self._job.limits.seconds or 0.0
+        agent = self.asked[0] if len(self.asked) == 1 else None
+        message = f"no answer from {models}: neither within the episode's limit of {limit:g} s nor in as long again"
+        self.error = EpisodeError("llm", TransientLLMError.__name__, message, agent)
+
     def build(self) -> Episode:
         """The record of what was played so far."""
         job = self._job
         responses = [turn.response for turn in self.turns]
         costs = [r.cost for r in responses if r.usage or r.cost is not None]  # a policy without a model costs nothing
         return self.episode(
-            returns=self._env.returns if self.started else {},
+            returns=self.returns,
             cut_short=bool(self.limit),
             id=job.id or str(job.seed),
             scenario=self._env.scenario,

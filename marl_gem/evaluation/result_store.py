@@ -167,7 +167,8 @@ def _changes(stored: RunConfig, wanted: RunConfig) -> list[str]:
 
 
 def _canonical(config: RunConfig) -> RunConfig:
-    """The same with the text of each policy as `PolicySpec` writes it, so that spelling is no difference."""
+    """The same with the text of each policy as `PolicySpec` writes it, so that spelling is no difference, nor is how
+    long a server is waited for."""
     return msgspec.structs.replace(
         config,
         seats={
@@ -181,7 +182,7 @@ def _canonical(config: RunConfig) -> RunConfig:
 
 def _policy_text(text: str) -> str:
     try:
-        return str(PolicySpec.parse(text))
+        return str(PolicySpec.parse(text).without_waits())
     except (AgentError, ConfigError):  # the name of a policy that came from Python
         return text
 

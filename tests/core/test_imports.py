@@ -17,7 +17,7 @@ HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
     {"links", "errors", "types", "seeding", "overrides", "prefixes", "printable"},
-    {"selectors", "env_threads", "step_results", "views", "tools"},
+    {"selectors", "env_threads", "episode_clock", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},

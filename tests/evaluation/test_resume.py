@@ -88,6 +88,17 @@ class TestResume:
             evaluate(**asked | change, out=tmp_path / "run", resume=True)
         assert {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
 
+    def test_a_server_may_be_waited_for_longer(self, tmp_path: Path) -> None:
+        def run_with(values: str, n: int, resume: bool) -> str:
+            player = Player(f"tiny@http://127.0.0.1:8000/v1{values}", always("heads"))
+            plan = plan_evaluation(Slow, {"a": player, "b": player}, Numbers(n))
+            return run(plan, tmp_path / "run", resume=resume).report.matches[0].players["a"].who
+
+        run_with(",wait=5", 2, resume=False)
+        assert run_with(",wait=600,timeout=60", 4, resume=True).endswith(",wait=600,timeout=60")
+        with pytest.raises(ConfigError, match="temperature=0"):
+            run_with(",wait=600,temperature=0", 4, resume=True)
+
     def test_a_change_of_sampling_is_an_error(self, tmp_path: Path) -> None:
         from marl_gem.llm import Sampling
         from marl_gem.policies import LLMPolicy
