@@ -29,11 +29,12 @@ from marl_gem.evaluation.plan import (
     plan_tournament,
 )
 from marl_gem.evaluation.playing import Budget, InThisProcess, Playing, Progress
-from marl_gem.evaluation.report import Report, write_json
+from marl_gem.evaluation.report import Report
 from marl_gem.evaluation.result_store import ResultStore, stored_config
 from marl_gem.evaluation.worker_pool import WorkerPool, pack
 from marl_gem.policies import Policy, RandomPolicy
-from marl_gem.runs.files import write_file
+from marl_gem.runs.files import write_file, write_json
+from marl_gem.runs.folder import REPORT
 from marl_gem.runs.lock import run_lock
 from marl_gem.specs import ScenarioSpec, WrapperSpec
 from marl_gem.specs.scenario import ScenarioSource
@@ -202,7 +203,7 @@ def write_report(report: Report, folder: Path) -> None:
     Raises:
         JournalError: they cannot be written.
     """
-    write_json(report, folder / "report.json")
+    write_json(folder / REPORT, msgspec.to_builtins(report))
     drawn: dict[str, bytes] = {}
     with contextlib.suppress(MissingPackage):
         drawn = pictures(report)
