@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from marl_gem import registry
-from marl_gem.errors import ConfigError, LLMError, UnknownScenario
+from marl_gem.errors import CheckpointError, ConfigError, UnknownScenario
 from marl_gem.llm.pretrained import check_pretrained
 from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
@@ -41,7 +41,7 @@ def check(config: TrainConfig) -> None:
     if config.policy.start_from:
         try:
             check_pretrained(config.policy.start_from)
-        except LLMError as error:
+        except CheckpointError as error:
             raise ConfigError(f"policy.start_from: {error}") from error
 
 

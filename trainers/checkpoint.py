@@ -18,6 +18,8 @@ configuration says.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,9 +29,8 @@ import msgspec
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from marl_gem.errors import CheckpointError, LLMError, MarlGemError, TrainingError
+from marl_gem.errors import CheckpointError, MarlGemError, TrainingError
 from marl_gem.llm.pretrained import load_pretrained, not_finite
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy, PolicyPerSeat
@@ -77,11 +78,12 @@ def save(folder: Path, loop: TrainingLoop) -> Path:
             shutil.rmtree(old)
     except MarlGemError:
         raise
-    except Exception as error:  # the libraries that write weights and tokenizers raise their own
+    except Exception as error:
+        cause = _system_error(error)
         raise CheckpointError(
-            f"cannot write a checkpoint to {target}: {error}. The earlier ones are unchanged; when this is mended, go "
-            f"on with marl-gem train --resume {folder.parent}"
-        ) from error
+            f"cannot write a checkpoint to {target}: {cause.strerror or cause}. The earlier ones are unchanged; when "
+            f"this is mended, go on with marl-gem train --resume {folder.parent}"
+        ) from cause
     return target
 
 
@@ -134,7 +136,7 @@ def load_policy(path: Path, scenario: ScenarioSpec | str) -> LLMPolicy | PolicyP
     alone = list(state.policies) == [SHARED_POLICY]
     policies = {}
     for name, policy in state.policies.items():
-        llm = TransformersLLM(*_load_model(path, name), name=run if alone else f"{run}/{name}")
+        llm = TransformersLLM(*load_pretrained(path / name / MODEL), name=run if alone else f"{run}/{name}")
         llm.version = policy.updates
         policies[name] = llm_policy(config.policy, llm)
     if alone:
@@ -173,6 +175,18 @@ def newest(path: Path) -> Path:
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest first."""
     return sorted(folder.glob("update-*"))
+
+
+def _system_error(error: Exception) -> OSError:
+    """What the system said. The libraries that write weights and tokenizers raise their own exceptions, with a number.
+
+    Any other exception is raised as it is.
+    """
+    if isinstance(error, OSError):
+        return error
+    if number := re.search(r"\(os error (\d+)\)", str(error)):
+        return OSError(int(number[1]), os.strerror(int(number[1])))
+    raise error
 
 
 def _write(draft: Path, loop: TrainingLoop) -> None:
@@ -217,7 +231,7 @@ def _write_learner(folder: Path, learner: Learner, tensors: Weights) -> PolicySt
 
 
 def _read_learner(path: Path, name: str, policy: PolicyState, config: TrainConfig) -> Learner:
-    model, tokenizer = _load_model(path, name)
+    model, tokenizer = load_pretrained(path / name / MODEL)
     optimizer, frozen = _load_file(path / name, OPTIMIZER), _load_file(path / name, FROZEN)
     parts = {name: _part(frozen, name) for name in dict.fromkeys(key.partition("/")[0] for key in frozen)}
     expected = {*["reference"] * policy.reference, *(f"version-{version}" for version in policy.pool)}
@@ -245,13 +259,6 @@ def _is_optimizer_state(state: Weights, parameters: Sequence[torch.Tensor]) -> b
         if f"{index}/step" in state:  # a parameter that has had a gradient
             shapes |= {f"{index}/step": (), f"{index}/exp_avg": parameter.shape, f"{index}/exp_avg_sq": parameter.shape}
     return {name: value.shape for name, value in state.items()} == shapes
-
-
-def _load_model(path: Path, name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    try:
-        return load_pretrained(path / name / MODEL)
-    except LLMError as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from error
 
 
 def _load_file(folder: Path, name: str) -> Weights:

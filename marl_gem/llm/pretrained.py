@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from marl_gem.errors import LLMError, MissingPackage
+from marl_gem.errors import CheckpointError, MissingPackage
 
 try:
     import torch
@@ -70,7 +70,7 @@ def load_pretrained(
             most steps of a small learning rate round to nothing.
 
     Raises:
-        LLMError: the folder holds no such model, or one that is incomplete or damaged; the message says what is wrong.
+        CheckpointError: the folder holds no such model, or an incomplete or damaged one; the message says what is wrong.
     """
     folder = Path(folder)
     config, tokenizer = _load_descriptions(folder)
@@ -86,7 +86,7 @@ def load_pretrained(
         )
     _check_loaded(folder, found)
     if name := not_finite({**dict(model.named_parameters()), **dict(model.named_buffers())}):
-        raise LLMError(
+        raise CheckpointError(
             f"{folder}: {name} holds numbers that are not finite, so the model cannot answer: its training diverged, "
             "or the file is damaged. Take an earlier checkpoint, or copy the model again"
         )
@@ -97,7 +97,7 @@ def check_pretrained(folder: str | Path) -> None:
     """What of `load_pretrained` takes no reading of weights: configuration, tokenizer, and the sizes of the weights.
 
     Raises:
-        LLMError: see `load_pretrained`.
+        CheckpointError: see `load_pretrained`.
     """
     _load_descriptions(Path(folder))
 
@@ -133,14 +133,14 @@ def _load_descriptions(folder: Path) -> tuple[PretrainedConfig, PreTrainedTokeni
         rows = model.get_input_embeddings().weight.shape[0]
     asked, there = sum(p.numel() for p in model.parameters()), _capacity(shapes)
     if asked > 2 * there + (1 << 16):
-        raise LLMError(
+        raise CheckpointError(
             f"{folder}: config.json asks for {asked:,} numbers, but the weights' files hold {there:,}; it is not the "
             "configuration of these weights. Copy the model again"
         )
     with _explained(folder, "no tokenizer that transformers can load", needs_code), _quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **SAFE)
         if tokenizer.chat_template is None or not isinstance(tokenizer.eos_token_id, int):
-            raise LLMError(f"the tokenizer in {folder} needs a chat template and an end-of-sequence token")
+            raise CheckpointError(f"the tokenizer in {folder} needs a chat template and an end-of-sequence token")
         _check_vocabulary(folder, tokenizer, rows)
     return config, tokenizer
 
@@ -148,16 +148,16 @@ def _load_descriptions(folder: Path) -> tuple[PretrainedConfig, PreTrainedTokeni
 def _read_descriptions(folder: Path) -> dict[str, dict[str, Any]]:
     """The content of each file of `DESCRIPTIONS` that is there."""
     if not folder.is_dir():
-        raise LLMError(f"there is no folder {folder}")
+        raise CheckpointError(f"there is no folder {folder}")
     if not (folder / "config.json").exists():
         content = ", ".join(sorted(path.name for path in folder.iterdir())[:5])
-        raise LLMError(
+        raise CheckpointError(
             f"{folder} holds no model: it is empty"
             if not content
             else f"{folder} holds no model in the layout of transformers: no config.json, but {content}"
         )
     if (folder / "adapter_config.json").exists():
-        raise LLMError(
+        raise CheckpointError(
             f"{folder} holds an adapter (adapter_config.json), which names a base model that lies elsewhere. Merge the "
             "two into one model, or serve them and name the adapter: MODEL@URL,adapter=NAME"
         )
@@ -174,7 +174,7 @@ def _read_object(path: Path) -> dict[str, Any]:
         if is_deeper(values, DEPTH):
             raise ValueError(f"it is nested more than {DEPTH} deep")
     except (OSError, ValueError, RecursionError) as error:
-        raise LLMError(f"{path} is damaged: {_short(error)}. Copy the model again") from error
+        raise CheckpointError(f"{path} is damaged: {_short(error)}. Copy the model again") from error
     return values
 
 
@@ -188,13 +188,13 @@ def _read_shapes(folder: Path, descriptions: Mapping[str, Mapping[str, Any]]) ->
     for name in files:
         path = folder / name
         if not path.is_file():
-            raise LLMError(f"{path} is missing, but {INDEX} names it. Copy the model again")
+            raise CheckpointError(f"{path} is missing, but {INDEX} names it. Copy the model again")
         try:
             with safe_open(path, "pt") as file:
                 for tensor in file.keys():  # noqa: SIM118, it is no dict
                     shapes[tensor] = tuple(file.get_slice(tensor).get_shape())
         except (SafetensorError, OSError) as error:
-            raise LLMError(f"{path} is cut short or damaged: {_short(error)}. Copy the model again") from error
+            raise CheckpointError(f"{path} is cut short or damaged: {_short(error)}. Copy the model again") from error
     return shapes
 
 
@@ -203,13 +203,15 @@ def _shards(folder: Path, index: Mapping[str, Any] | None) -> list[str]:
     if index is None:
         pickled = sorted(path.name for path in folder.iterdir() if path.suffix in {".bin", ".pt", ".pth", ".pkl"})
         reason = f"; {pickled[0]} is pickled, and unpickling runs code. Convert it to safetensors" if pickled else ""
-        raise LLMError(f"{folder} holds no weights as safetensors: no {WEIGHTS} and no {INDEX}{reason}")
+        raise CheckpointError(f"{folder} holds no weights as safetensors: no {WEIGHTS} and no {INDEX}{reason}")
     names = index.get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise LLMError(f"{folder / INDEX} is damaged: weight_map gives no file for each tensor. Copy the model again")
+        raise CheckpointError(
+            f"{folder / INDEX} is damaged: weight_map gives no file for each tensor. Copy the model again"
+        )
     for name in names.values():
         if not re.fullmatch(r"[\w.-]+\.safetensors", name):
-            raise LLMError(f"{folder / INDEX} names {name!r}, which is no safetensors file in this folder")
+            raise CheckpointError(f"{folder / INDEX} names {name!r}, which is no safetensors file in this folder")
     return sorted(set(names.values()))
 
 
@@ -227,12 +229,12 @@ def _check_numbers(folder: Path, config: Mapping[str, Any], shapes: Shapes) -> N
     for name, value in _entries(config):
         limit = parts if _COUNT.fullmatch(name) else math.inf if _MEASURE.fullmatch(name) else width
         if isinstance(value, int) and abs(value) > limit:
-            raise LLMError(
+            raise CheckpointError(
                 f"{folder}: config.json says {name} = {value:.4g}, but the weights' files hold {len(shapes)} tensors "
                 f"with {_capacity(shapes):,} numbers. Copy the model again"
             )
         if isinstance(value, str) and name.endswith("implementation") and not re.fullmatch(r"[\w|]*", value):
-            raise LLMError(
+            raise CheckpointError(
                 f"{folder}: config.json says {name} = {value[:80]!r}, code that would be fetched. Remove the entry"
             )
 
@@ -266,7 +268,9 @@ def _check_loaded(folder: Path, found: Mapping[str, Any]) -> None:
     for problem, names in problems.items():
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise LLMError(f"{folder} {problem} {', '.join(names[:3])}{more}. Copy the model again, all of its files")
+            raise CheckpointError(
+                f"{folder} {problem} {', '.join(names[:3])}{more}. Copy the model again, all of its files"
+            )
 
 
 def _check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
@@ -275,7 +279,7 @@ def _check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, rows: in
     plain = (token for token in tokenizer.get_vocab().values() if token not in special)
     needed = [tokenizer.eos_token_id, tokenizer.pad_token_id or 0]
     if (greatest := max([*plain, *needed])) >= rows:
-        raise LLMError(
+        raise CheckpointError(
             f"{folder}: the tokenizer gives tokens up to {greatest}, but the model has embeddings for {rows} tokens; "
             "it is the tokenizer of another model"
         )
@@ -283,18 +287,18 @@ def _check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, rows: in
 
 @contextlib.contextmanager
 def _explained(folder: Path, problem: str, needs_code: bool = False) -> Iterator[None]:
-    """Turn whatever transformers raises on data that it does not expect into an LLMError."""
+    """Turn whatever transformers raises on data that it does not expect into an CheckpointError."""
     try:
         yield
-    except LLMError:
+    except CheckpointError:
         raise
     except Exception as error:
         if needs_code and "trust_remote_code" in str(error):
-            raise LLMError(
+            raise CheckpointError(
                 f"{folder} needs Python code of its own (auto_map), which is never run. Take a model of an "
                 "architecture that transformers knows, or serve this one and name it as MODEL@URL"
             ) from error
-        raise LLMError(f"{folder} holds {problem}: {_short(error)}") from error
+        raise CheckpointError(f"{folder} holds {problem}: {_short(error)}") from error
 
 
 @contextlib.contextmanager

@@ -344,7 +344,7 @@ def load(
         max_batch: the greatest number of requests in one forward pass.
 
     Raises:
-        LLMError: the folder holds no such model, or an incomplete or damaged one; see `pretrained`.
+        CheckpointError: the folder holds no such model, or an incomplete or damaged one; see `pretrained`.
     """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -18,7 +18,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from marl_gem.errors import LLMError  # noqa: E402
+from marl_gem.errors import CheckpointError  # noqa: E402
 from marl_gem.llm.pretrained import check_pretrained, load_pretrained, not_finite  # noqa: E402
 from marl_gem.llm.transformers import load  # noqa: E402
 from tests.llm.folders import change_json, change_weights, sound_model, with_code  # noqa: E402
@@ -75,10 +75,10 @@ def test_no_code_of_a_folder_runs_whatever_stdin_says(
     mark = tmp_path / "mark"
     for tokenizer in (True, False):
         hostile = with_code(sound, tmp_path / f"code{tokenizer}", mark, model=True, tokenizer=tokenizer)
-        with pytest.raises(LLMError, match=r"needs Python code of its own \(auto_map\), which is never run"):
+        with pytest.raises(CheckpointError, match=r"needs Python code of its own \(auto_map\), which is never run"):
             read(hostile)
     (hostile / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(sound)}))
-    with pytest.raises(LLMError, match="holds an adapter"):
+    with pytest.raises(CheckpointError, match="holds an adapter"):
         read(hostile)
     read(with_code(sound, tmp_path / "known", mark, model=False, tokenizer=True))  # transformers has a class for it
     assert not mark.exists()
@@ -90,7 +90,7 @@ def test_pickled_weights_are_not_read(folder: Path, tmp_path: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(tmp_path / "mark")))
     for read in READERS:
         with pytest.raises(
-            LLMError, match=r"no weights as safetensors: .*; pytorch_model.bin is pickled, and unpickling"
+            CheckpointError, match=r"no weights as safetensors: .*; pytorch_model.bin is pickled, and unpickling"
         ):
             read(folder)
     assert not (tmp_path / "mark").exists()
@@ -108,7 +108,7 @@ def test_nothing_goes_around_this_module() -> None:
 def test_an_implementation_that_would_be_fetched_is_refused(folder: Path) -> None:
     change_json(folder / CONFIG, attn_implementation="somebody/kernels:attention")
     with pytest.raises(
-        LLMError, match=r"attn_implementation = 'somebody/kernels:attention', code that would be fetched"
+        CheckpointError, match=r"attn_implementation = 'somebody/kernels:attention', code that would be fetched"
     ):
         load_pretrained(folder)
 
@@ -129,6 +129,12 @@ def shard(folder: Path, file: str) -> None:
     """An index that names one more file."""
     (folder / WEIGHTS).unlink()
     (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": {"transformer.wte.weight": file}}))
+
+
+def make_folder(folder: Path) -> None:
+    """A folder in place of the file."""
+    (folder / WEIGHTS).unlink()
+    (folder / WEIGHTS).mkdir()
 
 
 def nan(folder: Path) -> None:
@@ -161,7 +167,7 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "cut short": (cut, "model.safetensors is cut short or damaged"),
     "empty": (lambda f: (f / WEIGHTS).write_bytes(b""), "cut short or damaged"),
     "a false header": (lie_in_header, "cut short or damaged"),
-    "a folder": (lambda f: (f / WEIGHTS).rename(f / "w") and (f / WEIGHTS).mkdir(), "model.safetensors is missing"),
+    "a folder": (make_folder, "model.safetensors is missing"),
     "a shard elsewhere": (lambda f: shard(f, "../other/model.safetensors"), "which is no safetensors file in this"),
     "an absolute shard": (lambda f: shard(f, "/etc/model.safetensors"), "which is no safetensors file in this"),
     "a shard that is gone": (
@@ -176,7 +182,7 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_weights_that_are_not_the_models_are_refused(folder: Path, kind: str) -> None:
     spoil, complaint = SPOILED[kind]
     spoil(folder)
-    with pytest.raises(LLMError, match=complaint):
+    with pytest.raises(CheckpointError, match=complaint):
         load_pretrained(folder)
 
 
@@ -194,7 +200,7 @@ def test_weights_that_are_not_the_models_are_refused(folder: Path, kind: str) ->
 )
 def test_a_description_that_is_no_json_object_is_named(folder: Path, name: str, content: str) -> None:
     (folder / name).write_text(content)
-    with pytest.raises(LLMError, match=rf"{name} is damaged: .*Copy the model again"):
+    with pytest.raises(CheckpointError, match=rf"{name} is damaged: .*Copy the model again"):
         load_pretrained(folder)
 
 
@@ -227,7 +233,7 @@ def test_a_configuration_of_other_weights_is_refused_before_any_memory_is_taken(
     folder: Path, change: dict[str, Any], complaint: str
 ) -> None:
     change_json(folder / CONFIG, **change)
-    with memory_limit(2 << 30), pytest.raises(LLMError, match=complaint):
+    with memory_limit(2 << 30), pytest.raises(CheckpointError, match=complaint):
         load_pretrained(folder)
 
 
@@ -253,7 +259,7 @@ def test_a_tokenizer_of_a_larger_model_is_refused(folder: Path, tmp_path: Path) 
     content = json.loads((folder / "tokenizer.json").read_text())
     content["model"]["vocab"]["zz"] = 5000
     (folder / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(LLMError, match="gives tokens up to 5000, but the model has embeddings for 265 tokens"):
+    with pytest.raises(CheckpointError, match="gives tokens up to 5000, but the model has embeddings for 265 tokens"):
         load_pretrained(folder)
 
 
@@ -267,14 +273,14 @@ def test_a_tokenizer_of_a_larger_model_is_refused(folder: Path, tmp_path: Path) 
 )
 def test_a_file_that_is_missing_is_named(folder: Path, name: str, complaint: str) -> None:
     (folder / name).unlink()
-    with pytest.raises(LLMError, match=complaint):
+    with pytest.raises(CheckpointError, match=complaint):
         check_pretrained(folder)
 
 
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(LLMError, match="holds no model: it is empty"):
+    with pytest.raises(CheckpointError, match="holds no model: it is empty"):
         load_pretrained(tmp_path)
-    with pytest.raises(LLMError, match="there is no folder"):
+    with pytest.raises(CheckpointError, match="there is no folder"):
         load_pretrained(tmp_path / "none")
 
 
@@ -282,7 +288,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(folder: Path) -> None:
     for name in (WEIGHTS, CONFIG):
         (folder / name).unlink()
         os.mkfifo(folder / name)
-        with pytest.raises(LLMError, match=f"{name} is (missing|damaged)"):
+        with pytest.raises(CheckpointError, match=f"{name} is (missing|damaged)"):
             load_pretrained(folder)
 
 

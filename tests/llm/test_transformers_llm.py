@@ -17,7 +17,7 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from marl_gem import Response, Role, ToolSpec  # noqa: E402
-from marl_gem.errors import ContextTooLong, LLMError  # noqa: E402
+from marl_gem.errors import CheckpointError, ContextTooLong, LLMError  # noqa: E402
 from marl_gem.llm import Sampling  # noqa: E402
 from marl_gem.llm.transformers import TransformersLLM, load  # noqa: E402
 from marl_gem.policies import LLMPolicy  # noqa: E402
@@ -405,7 +405,7 @@ def test_a_model_is_loaded_from_a_folder(llm: TransformersLLM, tmp_path: Path) -
     assert ask(loaded, ("a b", 3))[0].token_ids == ask(llm, ("a b", 3))[0].token_ids
     assert loaded.name == "tiny@0"
     (tmp_path / "tiny" / "config.json").write_text("{}")
-    with pytest.raises(LLMError, match="holds no model that transformers can load"):
+    with pytest.raises(CheckpointError, match="holds no model that transformers can load"):
         load(tmp_path / "tiny")
-    with pytest.raises(LLMError, match=r"there is no folder .*nowhere"):
+    with pytest.raises(CheckpointError, match=r"there is no folder .*nowhere"):
         load(tmp_path / "nowhere")

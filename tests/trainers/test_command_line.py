@@ -49,7 +49,7 @@ class TestCommandLine:
 
     def test_a_person_who_leaves_is_told(self) -> None:
         done = marl_gem("play", "game:KuhnPoker-v0", "--seat", "player_0=human", input="")
-        assert done.returncode == 2
+        assert done.returncode == 1
         assert "ended before the episode did" in done.stderr
 
     @pytest.mark.parametrize(

@@ -177,12 +177,12 @@ MALFORMED: dict[str, list[Any]] = {
 }
 SOUND = {"updates": 1, "pool": [0], "reference": True}
 MALFORMED["policies"] += [{"../policy": SOUND}, {"other": SOUND}, {"policy": SOUND, "other": SOUND}]
-for field, wrong in {
+WRONG: dict[str, list[Any]] = {
     "updates": [-1, 2, HUGE],
     "pool": [0, [-1], [HUGE], [5], ["0"]],
     "reference": ["yes", None],
-}.items():
-    MALFORMED["policies"] += [{"policy": {**SOUND, field: value}} for value in wrong]
+}
+MALFORMED["policies"] += [{"policy": {**SOUND, name: value}} for name, values in WRONG.items() for value in values]
 
 
 @pytest.mark.parametrize(
