@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from marl_gem.errors import ConfigError
+from marl_gem.errors import ConfigError, MissingPackage
 from marl_gem.runs.configuration import rename_keys
 from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.specs import PolicySpec, ScenarioSpec, is_learner_name
@@ -240,9 +240,11 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
         ConfigError: a name is unknown or a value makes no sense; the message names it.
         RegistryError, AgentError: a scenario's wrapper or a seat's policy cannot be read.
     """
-    from marl_gem.trainers.algorithms import make_algorithm  # needs torch, which the rest does not
-
     config = check(values, source)
+    try:
+        from marl_gem.trainers.algorithms import make_algorithm
+    except ImportError as error:
+        raise MissingPackage(error.name or "torch", "train", "training") from error
     algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
     if config.training.episodes % algorithm.needs.group_size:
         raise ConfigError(

@@ -70,7 +70,7 @@ def load_pretrained(
             most steps of a small learning rate round to nothing.
 
     Raises:
-        CheckpointError: the folder holds no such model, or an incomplete or damaged one; the message says what is wrong.
+        CheckpointError: the folder holds no such model, or an incomplete or damaged one; the message says which.
     """
     folder = Path(folder)
     config, tokenizer = _load_descriptions(folder)
