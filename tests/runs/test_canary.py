@@ -259,7 +259,9 @@ def test_marl_gem_play(tmp_path: Path) -> None:
     for failing, code in ((0.0, 0), (1.0, 2)):
         with leaky_server(failing, [401]) as (url, leaky):
             seat = f"player_0={SERVED.format(url=url)}"
-            marl_gem_command("play", KUHN, "--seat", seat, "--out", "games.jsonl", folder=tmp_path, expect=(code,))
+            marl_gem_command(
+                "play", KUHN, "--seat", seat, "--out", "games.jsonl", "--force", folder=tmp_path, expect=(code,)
+            )
         assert f"Bearer {CANARY}" in leaky.sent
     assert traces_in(tmp_path) == {}
 
