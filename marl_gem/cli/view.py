@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import typer
 from rich.markup import escape
 
-from marl_gem.cli.terminal import interruptible, out
+from marl_gem.cli.terminal import out
 from marl_gem.errors import MarlGemError
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.reader import RunReader
@@ -78,7 +78,7 @@ def _serve(library: RunLibrary, address: str, port: int | None, browser: bool) -
     from marl_gem.viewer.server import Server
 
     server = Server(library, port)
-    with interruptible(), TemporaryDirectory(prefix="marl-gem-") as private:
+    with TemporaryDirectory(prefix="marl-gem-") as private:
         try:
             out.print(f"{escape(str(library.root))} is shown at [bold]{server.url}{escape(address)}[/]", soft_wrap=True)
             out.print("[dim]Ctrl-C ends it. On another machine: ssh -L PORT:localhost:PORT, or --text[/]")
