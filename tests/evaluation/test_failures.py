@@ -185,7 +185,7 @@ class TestAFolderThatFails:
 
         begun = time.monotonic()
         plan = plan_evaluation(Slow, SlowPolicy(0.01), Numbers(n=2000))
-        with pytest.raises(JournalError, match=r"cannot write to .*No such file or directory"):
+        with pytest.raises(JournalError, match=r"cannot write to .*moved, removed or replaced"):
             run(plan, tmp_path / "run", concurrency=8, watch=take_away)
         assert time.monotonic() - begun < 5
         (tmp_path / "elsewhere").rename(tmp_path / "run")
