@@ -9,7 +9,6 @@ error and where that came from; the others go on.
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,18 +17,17 @@ from typing import Any, TypeAlias, TypeVar
 from marl_gem.env import MultiAgentEnv
 from marl_gem.env_threads import EnvThreads
 from marl_gem.episode_builder import EpisodeBuilder
-from marl_gem.errors import AgentError, InvalidAction, LLMError
+from marl_gem.errors import AgentError, ConfigError, InvalidAction, LLMError, MissingPackage, RegistryError, ScenarioFault
+from marl_gem.faults import close_env, is_interrupt, message_of, scenario_of, shown
 from marl_gem.policies import Agent, Policy, PolicyPerSeat
 from marl_gem.seeding import agent_seed
+from marl_gem.step_results import as_reset, as_step
 from marl_gem.types import Episode, EpisodeError, Limits, Observation, Origin, Response
 
 Seating: TypeAlias = Policy | Mapping[str, Policy]
 """One policy for all seats, or a policy for each agent id."""
 
 Result = TypeVar("Result")
-
-FAULTS = (Exception, SystemExit)
-"""The exceptions that end one episode and leave the others alone; SystemExit, for games that call `exit()`."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,8 @@ class Job:
 async def play_episode(env: MultiAgentEnv, job: Job) -> Episode:
     """Play one episode in `env`.
 
-    If the env, an agent or a model fails, the episode ends and its `error` says why; nothing is raised.
+    If the env, an agent or a model fails, the episode ends and its `error` says why; nothing is raised. Whatever their
+    code raises is such a failure, SystemExit and KeyboardInterrupt too; only Ctrl-C is raised here.
 
     Args:
         env: a live copy that nobody else uses meanwhile. It is not closed.
@@ -160,7 +159,23 @@ class _Failure(Exception):
     """Carries an EpisodeError out of `_play_to_end`."""
 
     def __init__(self, origin: Origin, cause: BaseException, agent: str | None = None) -> None:
-        self.error = EpisodeError(origin, type(cause).__name__, str(cause), agent)
+        self.error = EpisodeError(origin, type(cause).__name__, message_of(cause), agent)
+
+
+def _call(origin: Origin, agent: str | None, call: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function that runs code of an env or an agent.
+
+    Raises:
+        _Failure: it raised anything but the KeyboardInterrupt of Ctrl-C.
+    """
+    try:
+        return call(*arguments)
+    except InvalidAction as error:
+        raise _Failure("agent", error) from error
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        raise _Failure(origin, error, agent) from error
 
 
 async def _play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode:
@@ -177,48 +192,41 @@ async def _play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episod
 
 async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builder: _JobBuilder) -> None:
     agents: dict[str, Agent] = {}
-    observations, infos = await _in_env(env, threads, env.reset, job.seed, job.options)
-    builder.started = True
-    while not env.done:
+    begun = await _in_env(env, threads, "reset", job.seed, job.options)
+    observations, infos = _call("env", None, builder.begun, begun)
+    while observations:
         for agent_id in observations:
             if agent_id not in agents:
                 agents[agent_id] = _make_agent(env, job, builder, agent_id)
-        given = {agent_id: infos[agent_id] if agent_id in infos else _info(env, agent_id) for agent_id in observations}
-        responses = await _ask(agents, observations, given)
+        responses = await _ask(agents, observations, infos, builder)
         builder.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
-        observations, rewards, terminations, truncations, infos = await _in_env(env, threads, env.step, actions)
-        builder.complete(env.returns, rewards, terminations, truncations, infos)
-        if not env.done and (limit := builder.reached(job.limits)):
+        step = await _in_env(env, threads, "step", actions)
+        observations, infos = _call("env", None, builder.stepped, step)
+        if observations and (limit := builder.reached(job.limits)):
             builder.limit = limit
             return
 
 
-async def _in_env(env: MultiAgentEnv, threads: EnvThreads, call: Callable[..., Result], *arguments: Any) -> Result:
-    try:
-        return await threads.run(call, *arguments) if env.blocking else call(*arguments)
-    except InvalidAction as error:
-        raise _Failure("agent", error) from error
-    except FAULTS as error:
-        raise _Failure("env", error) from error
-
-
-def _info(env: MultiAgentEnv, agent_id: str) -> dict[str, Any]:
-    """The info of an agent that joined in the last step, whose infos do not hold it yet."""
-    legal = env.legal_actions(agent_id)
-    return {} if legal is None else {"legal_actions": list(legal)}
+async def _in_env(env: MultiAgentEnv, threads: EnvThreads, method: str, *arguments: Any) -> Any:
+    """Call a method of an env, in a thread if it blocks."""
+    blocking = _call("env", None, lambda: bool(env.blocking))
+    call = _call("env", None, getattr, env, method)
+    if blocking:
+        return await threads.run(_call, "env", None, call, *arguments)
+    return _call("env", None, call, *arguments)
 
 
 def _make_agent(env: MultiAgentEnv, job: Job, builder: _JobBuilder, agent_id: str) -> Agent:
-    try:
-        role = env.role(agent_id)
-        builder.set_role(agent_id, role)
-    except FAULTS as error:
-        raise _Failure("env", error, agent_id) from error
-    try:
-        return _policy(job.seating, agent_id).agent(agent_id, role, job.seed_of(agent_id))
-    except FAULTS as error:
-        raise _Failure("agent", error, agent_id) from error
+    role = _call("env", agent_id, lambda: builder.set_role(agent_id, env.role(agent_id)))
+
+    def make() -> Agent:
+        agent = _policy(job.seating, agent_id).agent(agent_id, role, job.seed_of(agent_id))
+        if not callable(getattr(agent, "act", None)):
+            raise AgentError(f"the policy of {agent_id!r} gave {shown(agent)} for an agent; it has no method act")
+        return agent
+
+    return _call("agent", agent_id, make)
 
 
 def _policy(seating: Seating, agent_id: str) -> Policy:
@@ -230,7 +238,10 @@ def _policy(seating: Seating, agent_id: str) -> Policy:
 
 
 async def _ask(
-    agents: Mapping[str, Agent], observations: Mapping[str, Observation], infos: Mapping[str, dict[str, Any]]
+    agents: Mapping[str, Agent],
+    observations: Mapping[str, Observation],
+    infos: Mapping[str, dict[str, Any]],
+    builder: EpisodeBuilder,
 ) -> dict[str, Response]:
     """Let all acting agents answer, at the same time if there are several.
 
@@ -240,15 +251,11 @@ async def _ask(
 
     async def answer(agent_id: str) -> Response:
         try:
-            response = await agents[agent_id].act(observations[agent_id], infos[agent_id])
-            if not isinstance(response, Response) or not isinstance(response.text, str):
-                raise AgentError(f"{agent_id!r} must answer with a Response that holds a text, not {response!r}")
-            return response
-        except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) and task.cancelling():
-                raise
-            raise _Failure("agent", error, agent_id) from error  # something within the agent was cancelled
-        except FAULTS as error:
+            return builder.response(agent_id, await agents[agent_id].act(observations[agent_id], infos[agent_id]))
+        except BaseException as error:
+            task = asyncio.current_task()
+            if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and task and task.cancelling()):
+                raise  # any other cancellation is of something within the agent
             raise _Failure("llm" if isinstance(error, LLMError) else "agent", error, agent_id) from error
 
     if len(observations) == 1:
@@ -263,22 +270,39 @@ async def _ask(
     return responses
 
 
-def _close(env: MultiAgentEnv) -> None:
-    """Close an env; if that fails, warn, and let the episodes go on."""
-    try:
-        env.close()
-    except Exception as error:
-        warnings.warn(f"{env.scenario}: close() raised {error!r}", RuntimeWarning, stacklevel=2)
-
-
 class _JobBuilder(EpisodeBuilder):
     """Builds the episode of a job, and knows when it reaches a limit."""
 
     def __init__(self, env: MultiAgentEnv, job: Job) -> None:
-        super().__init__()
+        super().__init__(job.limits.record)
         self._env, self._job = env, job
-        self.started = False
+        self._started_play = False
         self.limit = ""
+
+    def begun(self, returned: Any) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """What the agents observe that act first, and their infos, from what `reset` returned."""
+        observations, infos = self._acting(*as_reset(returned, self._env.scenario))
+        self._started_play = True
+        return observations, infos
+
+    def stepped(self, returned: Any) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """The same from what `step` returned, which is added to the record. Both are empty at the end."""
+        observations, *results, infos = as_step(returned, self._env.scenario)
+        observations, infos = self._acting(observations, infos)
+        self.complete(self._env.returns, *results, infos)
+        return observations, infos
+
+    def _acting(
+        self, observations: dict[str, Observation], infos: dict[str, dict[str, Any]]
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        env, done = self._env, bool(self._env.done)
+        if done == bool(observations):
+            state = "over, but" if done else "not over, and"
+            raise ScenarioFault(f"{env.scenario}: the episode is {state} observations are for {list(observations)}")
+        for agent in observations.keys() - infos.keys():  # it joined in the last step, whose infos do not hold it
+            legal = env.legal_actions(agent)
+            infos = {**infos, agent: {} if legal is None else {"legal_actions": list(legal)}}
+        return self.observed(observations, infos)
 
     def reached(self, limits: Limits) -> str:
         """The name of a limit that the episode has reached; empty if none."""
@@ -297,19 +321,38 @@ class _JobBuilder(EpisodeBuilder):
         job = self._job
         responses = [turn.response for turn in self.turns]
         costs = [r.cost for r in responses if r.usage or r.cost is not None]  # a policy without a model costs nothing
+        fields = {
+            "id": job.id or str(job.seed),
+            "seed": job.seed,
+            "cost": None if not costs or None in costs else sum(cost or 0.0 for cost in costs),
+            "limit": self.limit,
+            "repeat": job.repeat,
+        }
+        try:
+            models = {agent: _call("agent", agent, self._model, agent) for agent in self.last}
+            return _call("env", None, self._record, models, fields)
+        except _Failure as failure:
+            self.error = self.error or failure.error
+            bare = {name: value for name, value in fields.items() if name != "cost"}
+            return Episode(scenario=scenario_of(self._env), turns=(), returns={}, ending="error", error=self.error, **bare)
+
+    def _model(self, agent: str) -> str:
+        name: Any = _policy(self._job.seating, agent).name
+        if not issubclass(type(name), str):
+            raise AgentError(f"the name of the policy of {agent!r} is {shown(name)}; it must be text")
+        return str.__str__(name)
+
+    def _record(self, models: dict[str, str], fields: dict[str, Any]) -> Episode:
+        env = self._env
         return self.episode(
-            returns=self._env.returns if self.started else {},
+            returns=env.returns if self._started_play else {},
             cut_short=bool(self.limit),
-            id=job.id or str(job.seed),
-            scenario=self._env.scenario,
-            seed=job.seed,
-            models={agent: _policy(job.seating, agent).name for agent in self.last},
+            scenario=scenario_of(env),
+            models=models,
             usage=self._usage(),
-            cost=None if not costs or None in costs else sum(cost or 0.0 for cost in costs),
-            limit=self.limit,
-            repeat=job.repeat,
-            options=dict(job.options),
-            zero_sum=self._env.metadata.zero_sum,
+            options=dict(self._job.options),
+            zero_sum=env.metadata.zero_sum,
+            **fields,
         )
 
     def _usage(self) -> dict[str, int]:

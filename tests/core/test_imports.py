@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
-    {"links", "errors", "types", "seeding", "overrides", "prefixes"},
+    {"links", "errors", "faults", "plain_data", "types", "seeding", "overrides", "prefixes"},
     {"selectors", "env_threads", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
