@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -40,7 +42,8 @@ class EnvThreads:
             threading.Thread(target=self._work, name=f"marl_gem-env-{self._count}").start()
             self._count += 1
         self._busy += 1
-        call = _Call(function, arguments, self._loop.create_future())
+        context = contextvars.copy_context()  # with the clock of the caller's episode
+        call = _Call(partial(context.run, function, *arguments), self._loop.create_future())
         self._calls.put(call)
         try:
             await call.done
@@ -62,7 +65,7 @@ class EnvThreads:
     def _work(self) -> None:
         while call := self._calls.get():
             try:
-                call.result = call.function(*call.arguments)
+                call.result = call.function()
             except BaseException as error:
                 call.error = error
             call.ended = True
@@ -82,8 +85,7 @@ class EnvThreads:
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    function: Callable[[], Any]
     done: asyncio.Future[None]
     ended: bool = False
     result: Any = None

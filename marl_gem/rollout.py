@@ -17,7 +17,18 @@ from typing import Any, TypeAlias, TypeVar
 from marl_gem.env import MultiAgentEnv
 from marl_gem.env_threads import EnvThreads
 from marl_gem.episode_builder import EpisodeBuilder
-from marl_gem.errors import AgentError, ConfigError, InvalidAction, LLMError, MissingPackage, RegistryError, ScenarioFault
+from marl_gem.episode_clock import EpisodeClock
+from marl_gem.errors import (
+    AgentError,
+    ConfigError,
+    InvalidAction,
+    LLMError,
+    MarlGemError,
+    MissingPackage,
+    RegistryError,
+    ScenarioFault,
+    TransientLLMError,
+)
 from marl_gem.faults import close_env, is_interrupt, message_of, scenario_of, shown
 from marl_gem.policies import Agent, Policy, PolicyPerSeat
 from marl_gem.seeding import agent_seed
@@ -83,37 +94,50 @@ async def stream(
 
     Args:
         make: gives a fresh env. An env whose episode ended without error is used again, one that failed is closed,
-            so that there are at most `concurrency` envs. What it raises ends the stream and is raised here.
+            so that there are at most `concurrency` envs. If it fails, the episode that needed the env has failed.
         jobs: consumed lazily, so there may be any number of them. What their iterator raises ends the stream too.
         concurrency: how many episodes are live at once.
 
     Raises:
         ValueError: `concurrency` is less than 1.
+        RegistryError, ConfigError, MissingPackage: from the first call of `make`; no other will do better.
+        MarlGemError: the code of an env or an agent has cancelled the task in which it runs.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency is a number of episodes from 1 up, not {concurrency}")
     queue = iter(jobs)
     finished: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()  # None: a worker has no more jobs
     threads = EnvThreads()
+    any_made = ending = False
 
     async def work() -> None:
         """Play job after job, in the same env as long as it works."""
+        nonlocal any_made
         env: MultiAgentEnv | None = None
         try:
             for job in queue:
-                env = env or make()
-                episode = await _play_job(env, job, threads)
+                try:
+                    env = env or _call("env", None, make)
+                    any_made = True
+                    episode = await _play_job(env, job, threads)
+                except _Failure as failure:
+                    if not any_made and isinstance(failure.__cause__, (RegistryError, ConfigError, MissingPackage)):
+                        raise failure.__cause__ from None
+                    episode = _failed(job, failure.error)
                 finished.put_nowait(episode)
-                if episode.error:
-                    _close(env)
+                if episode.error and env:
+                    close_env(env)
                     env = None
                 await asyncio.sleep(0)  # if nothing in an episode ever waits, the reader of the stream runs here
         finally:
             if env:
-                _close(env)
+                close_env(env)
 
     def report_end(worker: asyncio.Task[None]) -> None:
-        finished.put_nowait(None if worker.cancelled() else worker.exception())
+        if worker.cancelled() and not ending:
+            finished.put_nowait(MarlGemError("the code of an env or an agent cancelled the task that plays it"))
+        else:
+            finished.put_nowait(None if worker.cancelled() else worker.exception())
 
     workers = [asyncio.create_task(work()) for _ in range(concurrency)]
     for worker in workers:
@@ -129,6 +153,7 @@ async def stream(
             else:
                 yield item
     finally:
+        ending = True
         for worker in workers:
             worker.cancel()
         await asyncio.wait(workers)
@@ -179,12 +204,12 @@ def _call(origin: Origin, agent: str | None, call: Callable[..., Result], *argum
 
 
 async def _play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode:
-    builder = _JobBuilder(env, job)
+    builder = _JobBuilder(env, job, EpisodeClock(job.limits.seconds, asyncio.get_running_loop().time))
     try:
-        async with asyncio.timeout(job.limits.seconds):
+        async with builder.clock.running():
             await _play_to_end(env, job, threads, builder)
     except TimeoutError:  # of this limit: one that an agent or the env raises is a _Failure
-        builder.limit = "seconds"
+        builder.end_by_time()
     except _Failure as failure:
         builder.error = failure.error
     return builder.build()
@@ -198,7 +223,12 @@ async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builde
         for agent_id in observations:
             if agent_id not in agents:
                 agents[agent_id] = _make_agent(env, job, builder, agent_id)
+        builder.asked = tuple(observations)
         responses = await _ask(agents, observations, infos, builder)
+        builder.asked = ()
+        if builder.clock.over:  # these answers came too late
+            builder.limit = "seconds"
+            return
         builder.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
         step = await _in_env(env, threads, "step", actions)
@@ -270,19 +300,26 @@ async def _ask(
     return responses
 
 
+def _failed(job: Job, error: EpisodeError, scenario: str = "") -> Episode:
+    """The record of an episode that holds nothing but its error."""
+    return Episode(job.id or str(job.seed), scenario, job.seed, (), {}, "error", error, repeat=job.repeat)
+
+
 class _JobBuilder(EpisodeBuilder):
     """Builds the episode of a job, and knows when it reaches a limit."""
 
-    def __init__(self, env: MultiAgentEnv, job: Job) -> None:
+    def __init__(self, env: MultiAgentEnv, job: Job, clock: EpisodeClock) -> None:
         super().__init__(job.limits.record)
         self._env, self._job = env, job
-        self._started_play = False
+        self.clock = clock
+        self.asked: tuple[str, ...] = ()  # the agents that are choosing their actions now
+        self._reset_returned = False
         self.limit = ""
 
     def begun(self, returned: Any) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
         """What the agents observe that act first, and their infos, from what `reset` returned."""
         observations, infos = self._acting(*as_reset(returned, self._env.scenario))
-        self._started_play = True
+        self._reset_returned = True
         return observations, infos
 
     def stepped(self, returned: Any) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
@@ -295,10 +332,11 @@ class _JobBuilder(EpisodeBuilder):
     def _acting(
         self, observations: dict[str, Observation], infos: dict[str, dict[str, Any]]
     ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
-        env, done = self._env, bool(self._env.done)
-        if done == bool(observations):
-            state = "over, but" if done else "not over, and"
-            raise ScenarioFault(f"{env.scenario}: the episode is {state} observations are for {list(observations)}")
+        env = self._env
+        if env.done:
+            observations = {}
+        elif not observations:
+            raise ScenarioFault(f"{env.scenario}: the episode is not over, but no agent observes anything")
         for agent in observations.keys() - infos.keys():  # it joined in the last step, whose infos do not hold it
             legal = env.legal_actions(agent)
             infos = {**infos, agent: {} if legal is None else {"legal_actions": list(legal)}}
@@ -308,6 +346,8 @@ class _JobBuilder(EpisodeBuilder):
         """The name of a limit that the episode has reached; empty if none."""
         if limits.turns is not None and len(self.turns) >= limits.turns:
             return "turns"
+        if self.clock.over:
+            return "seconds"
         used = self._usage() if limits.tokens is not None else {}
         tokens = used.get("prompt_tokens", 0) + used.get("completion_tokens", 0)  # other counts are parts of these
         if limits.tokens is not None and tokens >= limits.tokens:
@@ -315,6 +355,16 @@ class _JobBuilder(EpisodeBuilder):
         if limits.cost is not None and sum(turn.response.cost or 0.0 for turn in self.turns) >= limits.cost:
             return "cost"
         return ""
+
+    def end_by_time(self) -> None:
+        """The limit of seconds has ended the episode: it is cut short or, if a model did not answer, has failed."""
+        if not self.clock.unanswered:
+            self.limit = "seconds"
+            return
+        models, limit = " and ".join(self.clock.unanswered), self._job.limits.seconds or 0.0
+        agent = self.asked[0] if len(self.asked) == 1 else None
+        message = f"no answer from {models}: neither within the episode's limit of {limit:g} s nor in as long again"
+        self.error = EpisodeError("llm", TransientLLMError.__name__, message, agent)
 
     def build(self) -> Episode:
         """The record of what was played so far."""
@@ -328,13 +378,16 @@ class _JobBuilder(EpisodeBuilder):
             "limit": self.limit,
             "repeat": job.repeat,
         }
+        models = {}
+        for agent in self.last:
+            try:
+                models[agent] = _call("agent", agent, self._model, agent)
+            except _Failure as failure:
+                self.error = self.error or failure.error
         try:
-            models = {agent: _call("agent", agent, self._model, agent) for agent in self.last}
             return _call("env", None, self._record, models, fields)
         except _Failure as failure:
-            self.error = self.error or failure.error
-            bare = {name: value for name, value in fields.items() if name != "cost"}
-            return Episode(scenario=scenario_of(self._env), turns=(), returns={}, ending="error", error=self.error, **bare)
+            return _failed(job, self.error or failure.error, scenario_of(self._env))
 
     def _model(self, agent: str) -> str:
         name: Any = _policy(self._job.seating, agent).name
@@ -345,13 +398,13 @@ class _JobBuilder(EpisodeBuilder):
     def _record(self, models: dict[str, str], fields: dict[str, Any]) -> Episode:
         env = self._env
         return self.episode(
-            returns=env.returns if self._started_play else {},
+            returns=env.returns if self._reset_returned else {},
             cut_short=bool(self.limit),
             scenario=scenario_of(env),
             models=models,
             usage=self._usage(),
             options=dict(self._job.options),
-            zero_sum=env.metadata.zero_sum,
+            zero_sum=None if env.metadata.zero_sum is None else bool(env.metadata.zero_sum),
             **fields,
         )
 

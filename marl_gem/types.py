@@ -197,7 +197,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     # Tokens that all models read and wrote.
     tokens: int | None = None
 
-    # Wall time, in seconds.
+    # Seconds in which agents and env worked; retries and outages of a server do not count, see `episode_clock`.
     seconds: float | None = None
 
     # In US dollars.

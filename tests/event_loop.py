@@ -1,13 +1,15 @@
-"""Async tests without a plug-in of pytest."""
+"""Async tests without a plug-in of pytest, and an event loop in which waiting takes no time."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
-from typing import ParamSpec
+import selectors
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 def async_test(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
@@ -39,3 +41,33 @@ async def wait_until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not holds():
             await asyncio.sleep(0.002)
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only while all tasks wait, and then at once. Not for tasks that wait for threads
+    or sockets."""
+
+    def __init__(self) -> None:
+        super().__init__(_NoWaiting())
+
+    def time(self) -> float:
+        return self._selector.seconds  # type: ignore[attr-defined,no-any-return]
+
+
+class _NoWaiting(selectors.DefaultSelector):
+    """Counts the seconds for which it should have waited."""
+
+    seconds = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "all tasks wait, and nothing will ever wake them"
+            self.seconds += max(timeout, 0.0)
+        return ready
+
+
+def run_in_virtual_time(main: Coroutine[Any, Any, Result]) -> Result:
+    """`asyncio.run` in an event loop of virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)

@@ -9,7 +9,6 @@ import os
 import sys
 
 import typer
-from rich.markup import escape
 
 from marl_gem.cli.check import check, playthrough
 from marl_gem.cli.evaluate import evaluate, tournament
@@ -17,7 +16,7 @@ from marl_gem.cli.export import export
 from marl_gem.cli.list import list_scenarios
 from marl_gem.cli.play import play
 from marl_gem.cli.tau import app as tau
-from marl_gem.cli.terminal import err
+from marl_gem.cli.terminal import err, print_safely, show_error
 from marl_gem.cli.train import train
 from marl_gem.cli.view import view
 from marl_gem.errors import MarlGemError
@@ -43,15 +42,16 @@ app.add_typer(tau, name="tau")
 def main() -> None:
     """The entry point. Errors that marl_gem raises on purpose, and files that cannot be used, are shown in one line."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars would break ours
+    print_safely()
     try:
         app()
     except MarlGemError as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}")
+        show_error(str(error))
         sys.exit(2)
     except OSError as error:
         if error.filename is None:  # no file that the user named: a bug, shown with its traceback
             raise
-        err.print(f"[bold red]error:[/] {escape(str(error.filename))}: {escape(error.strerror or str(error))}")
+        show_error(f"{error.filename}: {error.strerror or error}")
         sys.exit(2)
     except KeyboardInterrupt:
         err.print("stopped")

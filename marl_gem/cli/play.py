@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from marl_gem.cli.terminal import Options, Wrappers, interruptible, out, person, read_scenario, show_tallies
 from marl_gem.errors import MarlGemError
@@ -64,14 +64,12 @@ def _show(episode: Episode, human: bool) -> None:
     """One game as text: all of it, or for a person who took part only how it ended."""
     if not human:
         for turn in episode.turns:
-            out.print(f"[dim]{escape(as_text(turn.observation))}[/]")
-            out.print(
-                f"[bold]{escape(turn.agent)}[/] ({escape(episode.models[turn.agent])}): {escape(turn.response.text)}"
-            )
+            out.print(Text(as_text(turn.observation), "dim"))
+            out.print(Text.assemble((turn.agent, "bold"), f" ({episode.models[turn.agent]}): {turn.response.text}"))
     for agent, info in episode.final_infos.items():
         if human and episode.models.get(agent) == "human":
-            out.print(escape(as_text(info["final_observation"])))
+            out.print(Text(as_text(info["final_observation"])))
         if reason := info.get("illegal") or info.get("reason"):
-            out.print(f"{escape(agent)}: {escape(str(reason))}")
+            out.print(Text(f"{agent}: {reason}"))
     returns = ", ".join(f"{agent} {value:+g}" for agent, value in episode.returns.items())
-    out.print(f"[bold]{episode.ending}[/] after {len(episode.turns)} turns: {escape(returns)}")
+    out.print(Text.assemble((episode.ending, "bold"), f" after {len(episode.turns)} turns: {returns}"))

@@ -2,24 +2,73 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import signal
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import format_exception
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from marl_gem.evaluation.estimates import wilson
 from marl_gem.evaluation.tally import Tally
 from marl_gem.overrides import apply_overrides
 from marl_gem.policies import HumanPolicy
+from marl_gem.printable import printable
 from marl_gem.specs import ScenarioSpec
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class SafeConsole(Console):
+    """A console whose texts, in lines, tables and progress bars, are `printable`: only rich itself styles and moves."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)  # before the text is laid out
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            if control is None:
+                text = printable(text)
+                style = style.update_link(None) if style and style.link else style  # a link is an escape sequence
+            yield Segment(text, style, control)
+
+
+out = SafeConsole()
+err = SafeConsole(stderr=True)
+
+
+def print_safely() -> None:
+    """Make printable what this process prints without `out` and `err`: warnings, log lines, a bug's traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # an ASCII terminal shows "ü" as "\\xfc"
+    formatted = warnings.formatwarning
+    warnings.formatwarning = lambda *args, **options: printable(formatted(*args, **options))
+    if logging.lastResort:
+        logging.lastResort.setFormatter(_PrintableFormatter())
+    sys.excepthook = lambda *error: err.print(Text("".join(format_exception(*error))), soft_wrap=True, end="")
+
+
+class _PrintableFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def show_error(message: str) -> None:
+    """Print an error in the form that all commands share."""
+    err.print(Text.assemble(("error:", "bold red"), f" {printable(message)}"))
+
 
 Options = Annotated[
     list[str] | None,
@@ -43,7 +92,7 @@ def read_scenario(scenario: str, options: list[str] | None, wrappers: list[str] 
 
 def person() -> HumanPolicy:
     """The person at this terminal."""
-    return HumanPolicy(lambda text: out.print(escape(text)), lambda prompt: out.input(f"[bold]{escape(prompt)}[/]"))
+    return HumanPolicy(lambda text: out.print(Text(text)), lambda prompt: out.input(Text(prompt, "bold")))
 
 
 def show_tallies(tallies: dict[str, Tally], title: str) -> None:

@@ -8,6 +8,7 @@
 
 run           evaluate, tournament, and `run`, which plays any plan
 plan          what is to be played
+playing       what is pending is played within a budget, and stored
 result_store  the episodes of a run
 summary       what a report needs of an episode
 tally         counts of wins, draws, losses and successes
@@ -19,8 +20,9 @@ report        the records of report.json; build makes them, markdown and picture
 """
 
 from marl_gem.evaluation.plan import Numbers, Plan, Player, plan_evaluation, plan_grid, plan_tournament
+from marl_gem.evaluation.playing import Budget, Progress
 from marl_gem.evaluation.report import Report, read_report
-from marl_gem.evaluation.run import Budget, Progress, Result, evaluate, run, run_async, tournament
+from marl_gem.evaluation.run import Result, evaluate, run, run_async, tournament
 
 __all__ = [
     "Budget",

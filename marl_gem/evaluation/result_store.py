@@ -19,7 +19,15 @@ from marl_gem.runs import folder as run_folder
 from marl_gem.runs.configuration import differences
 from marl_gem.runs.journal import Journal
 from marl_gem.specs import PolicySpec
-from marl_gem.types import Episode, EpisodeError, to_json
+from marl_gem.types import Episode, EpisodeError, from_json, to_json
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A finished episode: its summary, and its line in a journal. `episode` is set where there is no journal."""
+
+    summary: EpisodeSummary
+    line: bytes = b""
+    episode: Episode | None = None
 
 
 class ResultStore:
@@ -74,41 +82,38 @@ class ResultStore:
             store._read(journal)
         return store
 
-    async def store(self, episodes: Sequence[Episode]) -> list[EpisodeSummary]:
-        """Write finished episodes to disk, then count them.
+    def record(self, episode: Episode) -> Recorded:
+        """A finished episode in the form that `store` takes."""
+        contest = self.plan.info.zero_sum
+        return record(episode, contest) if self._episodes else Recorded(summarize(episode, contest), episode=episode)
 
-        Returns:
-            a summary of each. An episode that no record can hold has become a failure of its env.
+    async def store(self, batch: Sequence[Recorded]) -> None:
+        """Write finished episodes to disk, then count them.
 
         Raises:
             JournalError: they cannot be written; they stay pending.
         """
-        if not self._episodes:
-            self.kept += episodes
-            summaries = [self._summarize(episode) for episode in episodes]
+        if self._episodes:
+            await asyncio.to_thread(self._write, batch)
         else:
-            summaries = await asyncio.to_thread(self._write, episodes)
-        for summary in summaries:
-            self._count(summary)
-        return summaries
+            self.kept += [recorded.episode or from_json(recorded.line.decode(), Episode) for recorded in batch]
+        for recorded in batch:
+            self._count(recorded.summary)
 
     def close(self) -> None:
         """Wait until a thread that is still writing has finished."""
         with self._writing:
             pass
 
-    def _write(self, episodes: Sequence[Episode]) -> list[EpisodeSummary]:
-        lines: dict[Journal, list[str]] = {}
-        summaries = []
+    def _write(self, batch: Sequence[Recorded]) -> None:
+        lines: dict[Journal, list[bytes]] = {}
         with self._writing:
-            for episode in episodes:
-                stored, line = _line(episode)
-                folder = self.plan.matches[self.plan.slots[episode.id].match].folder
-                lines.setdefault((self._errors if stored.error else self._episodes)[folder], []).append(line)
-                summaries.append(self._summarize(stored))
+            for recorded in batch:
+                folder = self.plan.matches[self.plan.slots[recorded.summary.id].match].folder
+                journals = self._errors if recorded.summary.error else self._episodes
+                lines.setdefault(journals[folder], []).append(recorded.line)
             for journal, added in lines.items():
-                journal.append("".join(added).encode("ascii"))
-        return summaries
+                journal.append(b"".join(added))
 
     def _read(self, journal: Journal) -> None:
         """Count what an earlier process has written."""
@@ -119,10 +124,7 @@ class ResultStore:
                 raise JournalError(f"{journal.path}, line {number}: episode {episode.id!r} is not of this run")
             if episode.id in self.finished:
                 raise JournalError(f"{journal.path}, line {number}: episode {episode.id!r} is there twice; remove one")
-            self._count(self._summarize(episode))
-
-    def _summarize(self, episode: Episode) -> EpisodeSummary:
-        return summarize(episode, self.plan.info.zero_sum)
+            self._count(summarize(episode, self.plan.info.zero_sum))
 
     def _count(self, summary: EpisodeSummary) -> None:
         self.tokens += summary.tokens
@@ -191,12 +193,19 @@ def _write_configs(plan: Plan, folder: Path) -> None:
         run_folder.write_config(path, msgspec.to_builtins(its_plan.config()))
 
 
-def _line(episode: Episode) -> tuple[Episode, str]:
-    """An episode as a line of a journal. One that holds what no record can hold becomes a failure of its env."""
+def record(episode: Episode, contest: bool) -> Recorded:
+    """A finished episode as a line of a journal. One that holds what no record can hold becomes a failure of its env.
+
+    `contest` is whether it is one, where its record does not say.
+    """
     try:
-        return episode, to_json(episode) + "\n"
+        return Recorded(summarize(episode, contest), _line(episode))
     except RecordError as error:
         fault = EpisodeError("env", type(error).__name__, str(error))
         empty: dict[str, Any] = {"turns": (), "returns": {}, "final_infos": {}, "roles": {}}
         bare = msgspec.structs.replace(episode, **empty, ending="error", error=fault)
-        return bare, to_json(bare) + "\n"
+        return Recorded(summarize(bare, contest), _line(bare))
+
+
+def _line(episode: Episode) -> bytes:
+    return to_json(episode).encode("ascii") + b"\n"

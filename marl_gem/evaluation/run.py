@@ -1,20 +1,16 @@
-"""Playing a plan. A run can be killed at any moment, and loses nothing that is on disk.
+"""Evaluations, grids and tournaments: play a plan, and report on it.
 
-Episodes play at their own pace. Finished ones are collected while a thread writes the batch before them, and an episode
-counts when it is on disk. An episode that fails because of infrastructure (a server, a scenario's bug, a tool, an
-agent's crash) is no result: it goes to errors.jsonl, stays pending, and is played again when the run is resumed.
+A run can be killed at any moment, and loses nothing that is on disk; see `marl_gem.evaluation.playing`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -31,54 +27,15 @@ from marl_gem.evaluation.plan import (
     plan_grid,
     plan_tournament,
 )
+from marl_gem.evaluation.playing import Budget, InThisProcess, Playing, Progress
 from marl_gem.evaluation.report import Report, write_json
 from marl_gem.evaluation.result_store import ResultStore, stored_config
-from marl_gem.evaluation.summary import summarize
 from marl_gem.policies import Policy, RandomPolicy
-from marl_gem.rollout import Job, stream
 from marl_gem.runs.files import write_file
 from marl_gem.runs.lock import run_lock
 from marl_gem.specs import ScenarioSpec, WrapperSpec
 from marl_gem.specs.scenario import ScenarioSource
-from marl_gem.types import Episode, EpisodeError, Limits
-
-HOPELESS = 20
-"""When so many episodes have failed one after the other, no new one starts: the rest would fail, too."""
-
-GATHER = 0.05
-"""Seconds for which finished episodes are collected, so that there are at most twenty writes a second."""
-
-
-class Budget(msgspec.Struct, frozen=True):
-    """The limits of a run; None sets no limit. When one is reached no new episode starts, and those that are live are
-    played to their end, so that a run may take a little more."""
-
-    # Finished episodes, all that the run's folder holds.
-    episodes: int | None = None
-    # Tokens that all models read and wrote, in all that the run's folder holds.
-    tokens: int | None = None
-    # Wall time of this call.
-    seconds: float | None = None
-    # US dollars, of all that the run's folder holds.
-    cost: float | None = None
-
-
-class Progress(NamedTuple):
-    """How far a run is: `done` episodes of `total` are on disk, and `failed` ones are pending after a failure.
-
-    `success` is each agent's share of successes so far. `cost` (US dollars) is None if any price is unknown. `left` is
-    how many seconds the rest will take at this pace and `cost_left` what it will cost, None where it is unknown.
-    """
-
-    done: int
-    total: int
-    failed: int
-    success: dict[str, float]
-    tokens: int
-    cost: float | None
-    seconds: float
-    left: float | None
-    cost_left: float | None
+from marl_gem.types import Episode, Limits
 
 
 @dataclass(frozen=True)
@@ -204,19 +161,21 @@ async def run_async(
     await _check_random_seats(plan)
     with run_lock(folder) if folder else contextlib.nullcontext():
         store = ResultStore.open(plan, folder, resume)
-        work = _Work(store, budget or Budget(), stop, watch)
+        pending = len(plan.slots) - len(store.finished)
+        live = min(concurrency, pending) if pending else concurrency
+        playing = Playing(store, InThisProcess(store), budget or Budget(), stop, watch)
         try:
-            await work.finish(concurrency)
+            await playing.finish(live)
         finally:
             store.close()
-        report = build_report(plan, store.finished, store.failures, store.attempts, work.stopped)
+        report = build_report(plan, store.finished, store.failures, store.attempts, playing.stopped)
         if folder:
             write_report(report, folder)
             for match in plan.matches:
                 if match.folder:
                     part = build_report(plan.alone(match), store.finished, store.failures)
                     write_report(part, folder / match.folder)
-    return Result(plan, folder, report, report.episodes.pending, work.stopped, tuple(store.kept))
+    return Result(plan, folder, report, report.episodes.pending, playing.stopped, tuple(store.kept))
 
 
 def write_report(report: Report, folder: Path) -> None:
@@ -232,121 +191,6 @@ def write_report(report: Report, folder: Path) -> None:
     for name, content in drawn.items():
         write_file(folder / name, content)
     write_file(folder / "report.md", markdown(report, tuple(drawn)))
-
-
-class _Work:
-    """Playing the pending episodes: one task collects what the rollout finishes, another writes it to disk."""
-
-    def __init__(
-        self, store: ResultStore, budget: Budget, stop: Callable[[], bool], watch: Callable[[Progress], None] | None
-    ) -> None:
-        self.stopped = ""
-        self._results, self._budget, self._stop, self._watch = store, budget, stop, watch
-        self._begun = time.monotonic()
-        self._done_before = len(store.finished)
-        self._started = self._stored = self._failed_in_a_row = self._unrecorded = 0
-        self._hopeless: EpisodeError | None = None
-        self._counts_money = budget.cost is not None or store.plan.numbers.limits.cost is not None
-        self._unpriced = self._counts_money and store.cost is None
-        self._finished: asyncio.Queue[Episode | None] = asyncio.Queue()  # None: nothing more will come
-        self._played_out = asyncio.Event()
-
-    async def finish(self, concurrency: int) -> None:
-        """Play until nothing is pending, or the run is stopped."""
-        pending = len(self._results.plan.slots) - self._done_before
-        playing = asyncio.create_task(self._play_pending(min(concurrency, pending) if pending else concurrency))
-        playing.add_done_callback(lambda _: self._played_out.set())
-        storing = asyncio.create_task(self._store())
-        try:
-            await asyncio.wait({playing, storing}, return_when=asyncio.FIRST_COMPLETED)  # storing only if it fails
-        finally:
-            playing.cancel()
-            await asyncio.wait({playing})
-            self._finished.put_nowait(None)
-            await asyncio.wait({storing})
-        await storing
-        await playing
-
-    async def _play_pending(self, concurrency: int) -> None:
-        jobs = self._jobs()
-        if self._counts_money:
-            await self._play_jobs(itertools.islice(jobs, 1), 1)  # shows whether prices are known, at little cost
-        await self._play_jobs(jobs, concurrency)
-
-    async def _play_jobs(self, jobs: Iterator[Job], concurrency: int) -> None:
-        episodes = stream(self._results.plan.scenario.make, jobs, concurrency=concurrency)
-        async with contextlib.aclosing(episodes):
-            async for episode in episodes:
-                self._finished.put_nowait(episode)
-                self._failed_in_a_row = self._failed_in_a_row + 1 if episode.error else 0
-                if self._failed_in_a_row >= HOPELESS:
-                    self._hopeless = episode.error
-                if self._counts_money and summarize(episode, contest=False).cost is None:
-                    self._unpriced = True
-
-    async def _store(self) -> None:
-        """Write batch after batch; what finishes while one is being written is the next."""
-        ended = False
-        while not ended:
-            batch = [await self._finished.get()]
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._played_out.wait(), GATHER)
-            while not self._finished.empty():
-                batch.append(self._finished.get_nowait())
-            ended = None in batch
-            episodes = [episode for episode in batch if episode]
-            summaries = await self._results.store(episodes)
-            self._stored += len(summaries)
-            for episode, stored in zip(episodes, summaries, strict=True):
-                if stored.error and not episode.error:  # it was played, but no journal can hold it
-                    self._unrecorded += 1
-                    self._hopeless = stored.error if self._unrecorded >= HOPELESS else self._hopeless
-            if episodes and self._watch:
-                self._watch(self._progress())
-
-    def _jobs(self) -> Iterator[Job]:
-        for slot in self._results.plan.slots.values():
-            if slot.id in self._results.finished:
-                continue
-            self.stopped = self._reason_to_stop()
-            if self.stopped:
-                return
-            self._started += 1
-            yield self._results.plan.job(slot)
-
-    def _reason_to_stop(self) -> str:
-        results, budget = self._results, self._budget
-        if self._stop():
-            return "interrupted"
-        if budget.seconds is not None and time.monotonic() - self._begun >= budget.seconds:
-            return f"the run's {budget.seconds:g} seconds are over"
-        if budget.episodes is not None and len(results.finished) + self._started - self._stored >= budget.episodes:
-            return f"the run's {budget.episodes} episodes are played"
-        if budget.tokens is not None and results.tokens >= budget.tokens:
-            return f"the run's {budget.tokens} tokens are used up"
-        if budget.cost is not None and results.cost is not None and results.cost >= budget.cost:
-            return f"the run's ${budget.cost:g} are used up"
-        if self._unpriced:
-            return "the price of some answers is unknown, so no limit on money can hold; give prices, or no such limit"
-        if self._hopeless:
-            return f"too many episodes failed one after the other, the last with: {self._hopeless.message}"
-        return ""
-
-    def _progress(self) -> Progress:
-        results, seconds = self._results, time.monotonic() - self._begun
-        done, total = len(results.finished), len(results.plan.slots)
-        pace = (done - self._done_before) / seconds if seconds else 0.0
-        return Progress(
-            done=done,
-            total=total,
-            failed=len(results.failures),
-            success={agent: count / results.episodes_of[agent] for agent, count in results.successes.items()},
-            tokens=results.tokens,
-            cost=results.cost,
-            seconds=seconds,
-            left=(total - done) / pace if pace else None,
-            cost_left=results.cost / done * (total - done) if results.cost is not None and done else None,
-        )
 
 
 async def _check_random_seats(plan: Plan) -> None:

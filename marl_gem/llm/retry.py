@@ -5,7 +5,8 @@
 Only `TransientLLMError` is retried; `marl_gem.llm.http` lists which faults of a server raise it. There are two
 kinds. A server that answers with an error gets `attempts` chances per call. An unreachable server
 (`ServerUnreachable`) is retried for up to `patience` seconds. While it is unreachable, the circuit breaker lets one
-call through at a time, the half-open probe, and all other callers wait for its result.
+call through at a time, the half-open probe, and all other callers wait for its result. Waits and failed attempts do not
+count against an episode's limit of seconds (see `marl_gem.episode_clock`).
 
 Nothing else in this package retries.
 """
@@ -20,6 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from marl_gem.episode_clock import infrastructure, waiting_for_model
 from marl_gem.errors import LLMError, ServerUnreachable, TransientLLMError
 from marl_gem.llm import LLM, Sampling
 from marl_gem.types import Message, Response, ToolSpec
@@ -104,7 +106,8 @@ class CircuitBreaker:
             if self._probing:
                 probe_ended = asyncio.get_running_loop().create_future()
                 self._waiting.append(probe_ended)
-                await probe_ended
+                with infrastructure():
+                    await probe_ended
             elif seconds >= self.patience and now < self._next_probe:
                 raise TransientLLMError(f"unreachable for {seconds:.0f} s, in {self._failed} attempts: {self._last}")
             else:
@@ -117,7 +120,8 @@ class CircuitBreaker:
         self._probing = True
         try:
             if wait > 0:
-                await self._backoff.sleep(wait)
+                with infrastructure():
+                    await self._backoff.sleep(wait)
         except BaseException:
             self._end_probe()
             raise
@@ -211,7 +215,8 @@ class Retrying:
             probe = await self.breaker.enter()
             error: BaseException | None = None
             try:
-                response = await self.llm.complete(messages, sampling, seed, tools)
+                with waiting_for_model(self.name):
+                    response = await self.llm.complete(messages, sampling, seed, tools)
                 return msgspec.structs.replace(response, retries=response.retries + retries) if retries else response
             except TransientLLMError as failure:
                 error = failure
@@ -229,7 +234,8 @@ class Retrying:
                 raise TransientLLMError(
                     f"gave up after {retries} attempts in {now - started:.0f} s; the last error: {error}"
                 ) from error
-            await self.backoff.sleep(wait)
+            with infrastructure():
+                await self.backoff.sleep(wait)
 
     def _wait(self, error: TransientLLMError, retries: int) -> float:
         """The seconds to wait after this failure.

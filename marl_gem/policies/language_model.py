@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from marl_gem.episode_clock import waiting_for_model
 from marl_gem.errors import ContextTooLong
 from marl_gem.llm import LLM, Sampling
 from marl_gem.llm.wire import split_reasoning
@@ -80,7 +81,8 @@ class _LLMAgent:
         messages = await shown if inspect.isawaitable(shown) else shown
         if not policy.keep_reasoning:
             messages = without_reasoning(messages)
-        return await policy.llm.complete(messages, policy.sampling, seed, self._role.tools)
+        with waiting_for_model(policy.name):
+            return await policy.llm.complete(messages, policy.sampling, seed, self._role.tools)
 
 
 def summarizer(
@@ -96,7 +98,8 @@ def summarizer(
 
     async def summarize(text: str) -> str:
         system: Message = {"role": "system", "content": instructions}
-        response = await llm.complete([system, {"role": "user", "content": text}], sampling, derive_seed(text))
+        with waiting_for_model(llm.name):
+            response = await llm.complete([system, {"role": "user", "content": text}], sampling, derive_seed(text))
         return response.text
 
     return summarize

@@ -5,7 +5,6 @@ On a pipe, a list has tabs between its columns and complete cells, and a transcr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from marl_gem.errors import RecordError
+from marl_gem.printable import printable, printable_line
 from marl_gem.runs.index import Entry, Summary
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.parts import Part
@@ -28,13 +28,6 @@ COLOURS = ("blue", "dark_orange3", "dark_cyan", "magenta", "yellow4", "medium_pu
 
 SHORT = 200
 """The most characters of a call's arguments, or of instructions, in one line."""
-
-_HIDDEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
-
-
-def visible(text: str) -> str:
-    """The same text, safe for a terminal: control characters and lone surrogates become their code points."""
-    return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
 
 
 def show_runs(out: Console, library: RunLibrary) -> None:
@@ -98,12 +91,12 @@ def _heading(run: RunReader, total: Overview) -> str:
         f"{total.illegal} with illegal moves"
     )
     agents = [
-        f"{escape(visible(agent.agent))} ({escape(visible(', '.join(agent.models)))}) "
+        f"{escape(printable(agent.agent))} ({escape(printable(', '.join(agent.models)))}) "
         f"{'won' if agent.contests else 'succeeded in'} [bold]{_percent(agent.successes, agent.episodes)}[/], "
         f"mean return {agent.mean_return:+.3g}"
         for agent in total.agents
     ]
-    return "\n".join([f"[bold]{escape(visible(run.name))}[/]: {total.episodes} episodes, {faults}", *agents, ""])
+    return "\n".join([f"[bold]{escape(printable(run.name))}[/]: {total.episodes} episodes, {faults}", *agents, ""])
 
 
 def _row(entry: Entry, agents: Sequence[str]) -> list[str]:
@@ -132,35 +125,33 @@ def _ending(entry: Entry, episode: Summary) -> str:
 
 def _table(out: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if not out.is_terminal:
-        lines = [
-            "\t".join(visible(cell).replace("\t", " ").replace("\n", " ") for cell in row) for row in [names, *rows]
-        ]
+        lines = ["\t".join(printable_line(cell) for cell in row) for row in [names, *rows]]
         _plain(out, "\n".join(lines))
         return
-    table = Table(*[escape(visible(name)) for name in names], box=None, header_style="bold", pad_edge=False)
+    table = Table(*[escape(printable(name)) for name in names], box=None, header_style="bold", pad_edge=False)
     for row in rows:
-        table.add_row(*[Text(visible(cell), overflow="ellipsis", no_wrap=True) for cell in row])
+        table.add_row(*[Text(printable_line(cell), overflow="ellipsis", no_wrap=True) for cell in row])
     out.print(table)
 
 
 def _facts(entry: Entry, episode: Episode, styles: dict[str, str]) -> Iterator[Text]:
     source = f"line {entry.key}, seed {episode.seed}" + (f", repeat {episode.repeat}" if episode.repeat else "")
-    yield Text.assemble((visible(episode.id), "bold"), visible(f"  {episode.scenario}, {source}, {episode.ending}"))
+    yield Text.assemble((printable(episode.id), "bold"), printable(f"  {episode.scenario}, {source}, {episode.ending}"))
     if episode.limit:
-        yield Text(visible(f"ended by the limit on {episode.limit}"), "yellow")
+        yield Text(printable(f"ended by the limit on {episode.limit}"), "yellow")
     for agent, style in styles.items():
         facts = f"  {episode.models.get(agent, '')}  {episode.returns.get(agent, 0.0):+g}"
         outcome = entry.summary.outcomes.get(agent) if entry.summary else None
-        yield Text.assemble((visible(agent), style), visible(facts), f" {outcome.label}" if outcome else "")
+        yield Text.assemble((printable(agent), style), printable(facts), f" {outcome.label}" if outcome else "")
     if episode.error:
         where = f"{episode.error.type} in {episode.error.origin}" + (
             f", of {episode.error.agent}" if episode.error.agent else ""
         )
-        yield Text(visible(f"{where}: {episode.error.message}"), "red")
+        yield Text(printable(f"{where}: {episode.error.message}"), "red")
 
 
 def _show_role(out: Console, role: ShownRole, style: str, *, in_full: bool) -> None:
-    _rule(out, Text.assemble((visible(role.agent), style), "'s role"))
+    _rule(out, Text.assemble((printable(role.agent), style), "'s role"))
     for part in role.parts if in_full else _shortened(role):
         _print(out, _part(part, "dim"), indent=4)
 
@@ -181,12 +172,12 @@ def _shortened(role: ShownRole) -> Iterator[Part]:
 def _show_turn(out: Console, turn: ShownTurn, style: str) -> None:
     reward = f"  {turn.reward:+g}" if turn.reward else ""
     title = Text.assemble(
-        f"{turn.number} ", (visible(turn.agent), style), (reward, "green" if turn.reward > 0 else "red")
+        f"{turn.number} ", (printable(turn.agent), style), (reward, "green" if turn.reward > 0 else "red")
     )
-    title.append(visible("".join(f"  {note}" for note in turn.notes)), "dim")
+    title.append(printable("".join(f"  {note}" for note in turn.notes)), "dim")
     _rule(out, title)
     if turn.illegal:
-        _print(out, Text(visible(f"illegal: {turn.illegal}"), "yellow"))
+        _print(out, Text(printable(f"illegal: {turn.illegal}"), "yellow"))
     for part in turn.observation:
         _print(out, _part(part, "dim"), indent=4)
     for part in turn.response:
@@ -194,32 +185,32 @@ def _show_turn(out: Console, turn: ShownTurn, style: str) -> None:
 
 
 def _show_end(out: Console, end: ShownEnd, style: str) -> None:
-    _rule(out, Text.assemble((visible(end.agent), style), " at the end"))
+    _rule(out, Text.assemble((printable(end.agent), style), " at the end"))
     for part in end.observation:
         _print(out, _part(part, "dim"), indent=4)
     if end.info:
-        _print(out, Text(visible(end.info), "dim"), indent=4)
+        _print(out, Text(printable(end.info), "dim"), indent=4)
 
 
 def _part(part: Part, style: str) -> Text:
     match part.kind:
         case "reasoning":
-            return Text(visible(f"(thought) {part.text}"), "italic dim")
+            return Text(printable(f"(thought) {part.text}"), "italic dim")
         case "call":
             line = " ".join(piece.strip() for piece in part.text.splitlines())
             arguments = line if len(line) <= SHORT else part.text
-            return Text.assemble("-> ", (visible(part.name), "bold"), visible(f" {arguments}"))
+            return Text.assemble("-> ", (printable(part.name), "bold"), printable(f" {arguments}"))
         case "broken call":
-            return Text(visible(f"-> a broken call, {part.name}: {part.text}"), "red")
+            return Text(printable(f"-> a broken call, {part.name}: {part.text}"), "red")
         case "tool":
-            return Text.assemble("tool ", (visible(part.name), "bold"), (visible(f": {part.text}"), style))
+            return Text.assemble("tool ", (printable(part.name), "bold"), (printable(f": {part.text}"), style))
         case "result":
-            return Text.assemble("<- ", (visible(part.name or "tool"), "bold"), (visible(f" {part.text}"), style))
+            return Text.assemble("<- ", (printable(part.name or "tool"), "bold"), (printable(f" {part.text}"), style))
         case "image":
-            return Text(visible(f"[picture: {part.text[:60]}]"), style)
+            return Text(printable(f"[picture: {part.text[:60]}]"), style)
         case "other":
-            return Text(visible(f"[{part.name or 'part'}] {part.text}"), style)
-    return Text(visible(part.text), style)
+            return Text(printable(f"[{part.name or 'part'}] {part.text}"), style)
+    return Text(printable(part.text), style)
 
 
 def _rule(out: Console, title: Text) -> None:

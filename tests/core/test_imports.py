@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
-    {"links", "errors", "faults", "plain_data", "types", "seeding", "overrides", "prefixes"},
-    {"selectors", "env_threads", "step_results", "views", "tools"},
+    {"links", "errors", "faults", "plain_data", "types", "seeding", "overrides", "prefixes", "printable"},
+    {"selectors", "env_threads", "episode_clock", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},

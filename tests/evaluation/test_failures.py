@@ -16,7 +16,7 @@ from marl_gem import Response
 from marl_gem.errors import JournalError, LLMError, TransientLLMError
 from marl_gem.evaluation import Budget, Numbers, Progress, evaluate, plan_evaluation, run
 from marl_gem.evaluation.estimates import Estimate
-from marl_gem.evaluation.run import HOPELESS
+from marl_gem.evaluation.playing import HOPELESS
 from marl_gem.policies import Info
 from marl_gem.types import Limits, Observation
 from tests.evaluation.helpers import (

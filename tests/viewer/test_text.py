@@ -17,7 +17,7 @@ from marl_gem.cli.view import view
 from marl_gem.errors import MarlGemError, RecordError
 from marl_gem.runs.library import RunLibrary
 from marl_gem.types import Response, Role, ToolSpec, Turn
-from marl_gem.viewer.text import show_episodes, show_runs, show_transcript, visible
+from marl_gem.viewer.text import show_episodes, show_runs, show_transcript
 from tests.viewer.recorded import (
     HOSTILE,
     POLICY,
@@ -138,10 +138,6 @@ def test_no_text_of_a_run_can_control_a_terminal(tmp_path: Path, terminal: bool)
         printed = file.read()
     assert "[U+001B]" in printed and "<script>" in printed and "[bold]markup" in printed
     assert not set(printed) & {chr(code) for code in (0, 7, 0x1B, 0x202E)}
-
-
-def test_invisible_characters_are_made_visible() -> None:
-    assert visible("a\x1b[31m\u202e\ud800\x9b\r\n\tb") == "a[U+001B][31m[U+202E][U+D800][U+009B][U+000D]\n\tb"
 
 
 def start_view(folder: Path, *arguments: str) -> subprocess.Popen[str]:

@@ -1,0 +1,208 @@
+"""Playing the pending episodes of a plan within a budget, and storing them while others go on.
+
+Episodes play at their own pace. Finished ones are collected while a thread writes the batch before them, and an episode
+counts when it is on disk. An episode that fails because of infrastructure (a server, a scenario's bug, a tool, an
+agent's crash) is no result: it goes to errors.jsonl, stays pending, and is played again when the run is resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from marl_gem.evaluation.plan import Slot
+from marl_gem.evaluation.result_store import Recorded, ResultStore
+from marl_gem.rollout import stream
+from marl_gem.types import EpisodeError
+
+HOPELESS = 20
+"""When so many episodes have failed one after the other, no new one starts: the rest would fail, too."""
+
+GATHER = 0.05
+"""Seconds for which finished episodes are collected, so that there are at most twenty writes a second."""
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """The limits of a run; None sets no limit. When one is reached no new episode starts, and those that are live are
+    played to their end, so that a run may take a little more."""
+
+    # Finished episodes, all that the run's folder holds.
+    episodes: int | None = None
+    # Tokens that all models read and wrote, in all that the run's folder holds.
+    tokens: int | None = None
+    # Wall time of this call.
+    seconds: float | None = None
+    # US dollars, of all that the run's folder holds.
+    cost: float | None = None
+
+
+class Progress(NamedTuple):
+    """How far a run is: `done` episodes of `total` are on disk, and `failed` ones are pending after a failure.
+
+    `success` is each agent's share of successes so far. `cost` (US dollars) is None if any price is unknown. `left` is
+    how many seconds the rest will take at this pace and `cost_left` what it will cost, None where it is unknown.
+    """
+
+    done: int
+    total: int
+    failed: int
+    success: dict[str, float]
+    tokens: int
+    cost: float | None
+    seconds: float
+    left: float | None
+    cost_left: float | None
+
+
+class Players(Protocol):
+    """Who plays the slots: this process, or several."""
+
+    def play(self, slots: Iterator[Slot], concurrency: int) -> AsyncGenerator[Recorded, None]:
+        """Play slots, at most so many at once, and yield each as it finishes. `slots` is consumed lazily."""
+        ...
+
+    def revoke(self) -> None:
+        """Begin no slot any more, also none that was taken from `slots`."""
+        ...
+
+
+class InThisProcess:
+    """Plays in the event loop of the caller."""
+
+    def __init__(self, store: ResultStore) -> None:
+        self._store = store
+
+    async def play(self, slots: Iterator[Slot], concurrency: int) -> AsyncGenerator[Recorded, None]:
+        plan = self._store.plan
+        episodes = stream(plan.scenario.make, map(plan.job, slots), concurrency=concurrency)
+        async with contextlib.aclosing(episodes):
+            async for episode in episodes:
+                yield self._store.record(episode)
+
+    def revoke(self) -> None:
+        """Nothing is taken before it begins."""
+
+
+class Playing:
+    """A run at work: one task collects what finishes, another writes it to disk.
+
+    `stopped` says why it ended early, and is empty if it did not.
+    """
+
+    def __init__(
+        self,
+        store: ResultStore,
+        players: Players,
+        budget: Budget,
+        stop: Callable[[], bool],
+        watch: Callable[[Progress], None] | None,
+    ) -> None:
+        self.stopped = ""
+        self._results, self._players, self._budget, self._stop, self._watch = store, players, budget, stop, watch
+        self._begun = time.monotonic()
+        self._done_before = len(store.finished)
+        self._started = self._stored = self._failed_in_a_row = 0
+        self._hopeless: EpisodeError | None = None
+        self._counts_money = budget.cost is not None or store.plan.numbers.limits.cost is not None
+        self._unpriced = self._counts_money and store.cost is None
+        self._finished: asyncio.Queue[Recorded | None] = asyncio.Queue()  # None: nothing more will come
+        self._played_out = asyncio.Event()
+
+    async def finish(self, concurrency: int) -> None:
+        """Play until nothing is pending, or the run is stopped."""
+        playing = asyncio.create_task(self._play_pending(concurrency))
+        playing.add_done_callback(lambda _: self._played_out.set())
+        storing = asyncio.create_task(self._store())
+        try:
+            await asyncio.wait({playing, storing}, return_when=asyncio.FIRST_COMPLETED)  # storing only if it fails
+        finally:
+            playing.cancel()
+            await asyncio.wait({playing})
+            self._finished.put_nowait(None)
+            await asyncio.wait({storing})
+        await storing
+        await playing
+
+    async def _play_pending(self, concurrency: int) -> None:
+        slots = self._slots()
+        if self._counts_money:
+            await self._play(itertools.islice(slots, 1), 1)  # shows whether prices are known, at little cost
+        await self._play(slots, concurrency)
+
+    async def _play(self, slots: Iterator[Slot], concurrency: int) -> None:
+        async with contextlib.aclosing(self._players.play(slots, concurrency)) as played:
+            async for recorded in played:
+                self._finished.put_nowait(recorded)
+                error = recorded.summary.error
+                self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
+                if self._failed_in_a_row >= HOPELESS:
+                    self._hopeless = error
+                if self._counts_money and recorded.summary.cost is None:
+                    self._unpriced = True
+
+    async def _store(self) -> None:
+        """Write batch after batch; what finishes while one is being written is the next."""
+        ended = False
+        while not ended:
+            batch = [await self._finished.get()]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._played_out.wait(), GATHER)
+            while not self._finished.empty():
+                batch.append(self._finished.get_nowait())
+            ended = None in batch
+            episodes = [recorded for recorded in batch if recorded]
+            await self._results.store(episodes)
+            self._stored += len(episodes)
+            if episodes and self._watch:
+                self._watch(self._progress())
+
+    def _slots(self) -> Iterator[Slot]:
+        for slot in self._results.plan.slots.values():
+            if slot.id in self._results.finished:
+                continue
+            self.stopped = self._reason_to_stop()
+            if self.stopped:
+                self._players.revoke()
+                return
+            self._started += 1
+            yield slot
+
+    def _reason_to_stop(self) -> str:
+        results, budget = self._results, self._budget
+        if self._stop():
+            return "interrupted"
+        if budget.seconds is not None and time.monotonic() - self._begun >= budget.seconds:
+            return f"the run's {budget.seconds:g} seconds are over"
+        if budget.episodes is not None and len(results.finished) + self._started - self._stored >= budget.episodes:
+            return f"the run's {budget.episodes} episodes are played"
+        if budget.tokens is not None and results.tokens >= budget.tokens:
+            return f"the run's {budget.tokens} tokens are used up"
+        if budget.cost is not None and results.cost is not None and results.cost >= budget.cost:
+            return f"the run's ${budget.cost:g} are used up"
+        if self._unpriced:
+            return "the price of some answers is unknown, so no limit on money can hold; give prices, or no such limit"
+        if self._hopeless:
+            return f"too many episodes failed one after the other, the last with: {self._hopeless.message}"
+        return ""
+
+    def _progress(self) -> Progress:
+        results, seconds = self._results, time.monotonic() - self._begun
+        done, total = len(results.finished), len(results.plan.slots)
+        pace = (done - self._done_before) / seconds if seconds else 0.0
+        return Progress(
+            done=done,
+            total=total,
+            failed=len(results.failures),
+            success={agent: count / results.episodes_of[agent] for agent, count in results.successes.items()},
+            tokens=results.tokens,
+            cost=results.cost,
+            seconds=seconds,
+            left=(total - done) / pace if pace else None,
+            cost_left=results.cost / done * (total - done) if results.cost is not None and done else None,
+        )
