@@ -168,10 +168,10 @@ class EpisodeBuilder:
             RecordError: the returns or a field are not plain data, or the rewards of a turn sum up to infinity.
         """
         copy = PlainCopier().copy
-        returns = copy(dict(returns), "returns")
+        sums: dict[str, float] = copy(dict(returns), "returns")
         for agent, before in self._returns_at_end.items():
             if turn := self.last.get(agent):
-                turn.reward += returns[agent] - before
+                turn.reward += sums[agent] - before
         for turn in self.turns:
             if not isfinite(turn.reward):
                 raise RecordError(f"the rewards of {turn.agent!r} from one of its turns to the next are {turn.reward}")
@@ -179,7 +179,7 @@ class EpisodeBuilder:
         ending: Ending = "error" if self.error else "terminated" if terminated else "truncated"
         return Episode(
             turns=tuple(Turn(t.agent, t.observation, t.response, t.reward, t.info or {}) for t in self.turns),
-            returns=returns,
+            returns=sums,
             ending=ending,
             error=self.error,
             roles=self.roles,

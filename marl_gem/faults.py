@@ -76,20 +76,17 @@ def _shown(value: object, levels: int) -> str:
         return repr(value) if bits < 1000 else f"<an int of {bits:,} bits>"
     if kind in (float, bool, type(None)):
         return repr(value)
-    if levels and kind in _CONTAINERS:
+    if levels and kind in (list, tuple, set):
         parts = [_shown(part, levels - 1) for part in islice(value, 50)]  # type: ignore[call-overload]
         parts += ["..."] if len(value) > 50 else []  # type: ignore[arg-type]
-        start, end = _CONTAINERS[kind]
-        comma = "," if kind is tuple and len(parts) == 1 else ""
-        return f"{start}{', '.join(parts)}{comma}{end}" if parts else repr(value)
+        if not parts or (kind is tuple and len(parts) == 1):
+            return f"({parts[0]},)" if parts else repr(value)
+        return {list: "[{}]", tuple: "({})", set: "{{{}}}"}[kind].format(", ".join(parts))  # type: ignore[index]
     if levels and kind is dict:
         items = islice(value.items(), 50)  # type: ignore[attr-defined]
         pairs = ", ".join(f"{_shown(key, levels - 1)}: {_shown(part, levels - 1)}" for key, part in items)
         return f"{{{pairs}}}"
     return f"<{type_name(value)}>"
-
-
-_CONTAINERS = {list: "[]", tuple: "()", set: "{}"}
 
 
 def scenario_of(env: Env) -> str:

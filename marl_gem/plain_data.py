@@ -21,14 +21,14 @@ MOST_LEVELS = 100
 MOST_BITS = 14_000
 """Of an integer: Python reads integers of up to 4,300 digits from text."""
 
-ADVICE = "Records hold only text, finite numbers, booleans, None, lists and dicts with text keys"
+ADVICE = "Put only text, finite numbers, booleans, None, lists and dicts with text keys into records"
 
 
 class _NotPlain(Exception):
     """What is wrong with a value, and the keys that lead to it, the innermost first."""
 
-    def __init__(self, problem: str) -> None:
-        self.problem = problem
+    def __init__(self, problem: str, advice: str = ADVICE) -> None:
+        self.problem = f"{problem}. {advice}"
         self.path: list[object] = []
 
 
@@ -57,7 +57,7 @@ class PlainCopier:
         except _NotPlain as error:
             _refuse(error.problem, chain(where, reversed(error.path)))
         except RuntimeError as error:  # the dict or list changed meanwhile, in another thread
-            _refuse(f"changed while it was read ({error})", where)
+            _refuse(f"changed while it was read: {error}", where)
 
     def count(self, size: int, where: str) -> None:
         """Count a value that need not be copied.
@@ -79,7 +79,7 @@ class PlainCopier:
             return value
         if kind is float:
             if not isfinite(value):
-                raise _NotPlain(f"is {value}, which JSON cannot hold")
+                raise _NotPlain(f"is the float {value}, which JSON cannot hold")
             return value
         if kind is int:
             if value.bit_length() > MOST_BITS:
@@ -92,7 +92,7 @@ class PlainCopier:
         for base, plain in _BASES.items():
             if issubclass(kind, base):
                 return self._copy(plain(value), levels)
-        raise _NotPlain(f"is a {type_name(value)}, which is not plain data. {ADVICE}")
+        raise _NotPlain(f"is a {type_name(value)}, not plain data")
 
     def _copy_dict(self, given: dict[Any, Any], levels: int) -> dict[str, Any]:
         self._count(16 * len(given))
@@ -130,7 +130,7 @@ class PlainCopier:
     def _count(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            raise _NotPlain(f"makes the record larger than {self._most:,} characters; Limits(record=...) allows more")
+            raise _NotPlain(f"makes the record larger than {self._most:,} characters", "Limits(record=...) allows more")
 
 
 _BASES: dict[type, Callable[[Any], Any]] = {

@@ -324,9 +324,9 @@ class _JobBuilder(EpisodeBuilder):
 
     def stepped(self, returned: Any) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
         """The same from what `step` returned, which is added to the record. Both are empty at the end."""
-        observations, *results, infos = as_step(returned, self._env.scenario)
+        observations, rewards, terminations, truncations, infos = as_step(returned, self._env.scenario)
         observations, infos = self._acting(observations, infos)
-        self.complete(self._env.returns, *results, infos)
+        self.complete(self._env.returns, rewards, terminations, truncations, infos)
         return observations, infos
 
     def _acting(
