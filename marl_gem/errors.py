@@ -21,6 +21,7 @@
       RecordError          a record that cannot be written or read
       ConfigError          a configuration that is inconsistent, or differs from the run's
       JournalError         a run's folder that cannot be read or written, or that another process works on
+      WorkerError          a worker process of an evaluation that cannot start, or cannot play
       CheckpointError      a checkpoint that is missing, damaged or of another scenario
       TrainingError        an update that cannot be made: its advantages or its gradient are not finite numbers
 
@@ -122,6 +123,10 @@ class ConfigError(MarlGemError):
 
 class JournalError(MarlGemError):
     """A run's folder cannot be read or written, or another process works on it. What it held is safe."""
+
+
+class WorkerError(MarlGemError):
+    """A worker process of an evaluation cannot start, or cannot play. What the run's folder holds is safe."""
 
 
 class CheckpointError(MarlGemError):

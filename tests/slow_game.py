@@ -71,11 +71,13 @@ def slow_policy(scenario: str, options: Mapping[str, Any], seconds: float) -> Sl
 def main() -> None:
     from marl_gem.cli import main
 
+    main()
+
+
+if __name__ in ("__main__", "__mp_main__"):  # here, and in the worker processes of an evaluation
     register("test:Slow-v0", Slow, agents=2)
     register_policy("test", "slow", slow_policy, seconds=0.004)
     register_policy("test", "asleep", slow_policy, seconds=0.4)
-    main()
-
 
 if __name__ == "__main__":
     main()

@@ -79,10 +79,10 @@ class MetricsLog:
             JournalError: they cannot be written.
         """
         if episodes:
-            self._episodes.append("".join(f"{to_json(episode)}\n" for episode in episodes).encode("ascii"))
+            self._episodes.append(to_json(episode).encode("ascii") for episode in episodes)
         self._episode_count += len(episodes)
         row = {"update": update, "stage": stage, **metrics, "episodes": self._episode_count}
-        self._metrics.append((json.dumps(row) + "\n").encode("ascii"))
+        self._metrics.append([json.dumps(row).encode("ascii")])
         self.rows.append(row)
 
 

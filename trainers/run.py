@@ -11,7 +11,6 @@ runs/demo/
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ import msgspec
 
 from marl_gem.errors import CheckpointError, ConfigError
 from marl_gem.runs.configuration import differences
-from marl_gem.runs.files import write_json
+from marl_gem.runs.files import read_json_file, write_json
 from marl_gem.runs.folder import CHECKPOINTS, METRICS, REPORT, is_empty, write_config
 from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.runs.lock import run_lock
@@ -226,7 +225,7 @@ def read_report(folder: Path) -> TrainingReport:
     """
     path = folder / REPORT
     try:
-        return msgspec.convert(json.loads(path.read_bytes()), TrainingReport)
+        return msgspec.convert(read_json_file(path), TrainingReport)
     except FileNotFoundError:
         raise ConfigError(
             f"{folder} has no {REPORT}: the run has not ended; marl-gem train --resume {folder}"

@@ -12,6 +12,7 @@ import marl_gem.registry
 from marl_gem import testing
 from marl_gem.cli.terminal import Options, Wrappers, out, read_scenario
 from marl_gem.errors import MarlGemError
+from marl_gem.export.target import export_target
 from marl_gem.overrides import apply_overrides
 
 _COLOURS = {"ok": "green", "FAILED": "bold red", "skipped": "yellow"}
@@ -63,8 +64,8 @@ def playthrough(
             out.out(text, end="", highlight=False)
             continue
         file = to if to.suffix == ".txt" else to / testing.playthrough_file(id)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8", newline="\n")
+        with export_target(file, force=True) as draft:
+            draft.write_text(text, "utf-8", newline="\n")
         out.print(escape(str(file)), soft_wrap=True)
 
 

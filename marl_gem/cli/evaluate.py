@@ -46,6 +46,7 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Fixes every random choice
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; by default a fresh one in runs/.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out; what is not given is as it was.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="How many episodes are live at once.")]
+Processes = Annotated[int, typer.Option(min=0, help="How many processes play; 0 for one for each processor.")]
 MaxTurns = Annotated[int | None, typer.Option(min=1, help="Of an episode: it is cut after so many turns.")]
 MaxTokens = Annotated[int | None, typer.Option(min=1, help="Of an episode: it is cut after so many tokens.")]
 MaxSeconds = Annotated[float | None, typer.Option(min=0, help="Of an episode: it is cut after so long.")]
@@ -72,6 +73,7 @@ def evaluate(
     resume: Resume = False,
     folder: Out = None,
     concurrency: Concurrency = 64,
+    processes: Processes = 1,
     max_turns: MaxTurns = None,
     max_tokens: MaxTokens = None,
     max_seconds: MaxSeconds = None,
@@ -113,7 +115,7 @@ def evaluate(
         plan = plan_grid(spec, players, numbers, info)
     else:
         plan = plan_evaluation(spec, {agent: player for agent, (player,) in players.items()}, numbers, info)
-    _run(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
+    _run(plan, asked, concurrency, processes, Budget(run_episodes, run_tokens, run_seconds, run_cost))
 
 
 def tournament(
@@ -126,6 +128,7 @@ def tournament(
     resume: Resume = False,
     folder: Out = None,
     concurrency: Concurrency = 64,
+    processes: Processes = 1,
     max_turns: MaxTurns = None,
     max_tokens: MaxTokens = None,
     max_seconds: MaxSeconds = None,
@@ -151,7 +154,7 @@ def tournament(
     info, models = spec.inspect(), Models(cache)
     met = {name: _player(policy, spec, info.agents, models) for name, policy in named.items()}
     plan = plan_tournament(spec, met, numbers, info)
-    _run(plan, asked, concurrency, Budget(run_episodes, run_tokens, run_seconds, run_cost))
+    _run(plan, asked, concurrency, processes, Budget(run_episodes, run_tokens, run_seconds, run_cost))
 
 
 class _Asked:
@@ -227,10 +230,11 @@ def _by_name(assignments: list[str]) -> dict[str, PolicySpec]:
 
 
 def _player(policy: PolicySpec, scenario: ScenarioSpec, agents: tuple[str, ...], models: Models) -> Player:
-    return Player(str(policy), load_policy(policy, scenario, agents=agents, models=models, human=person))
+    loaded = load_policy(policy, scenario, agents=agents, models=models, human=person)
+    return Player(str(policy), loaded, models=models)
 
 
-def _run(plan: Plan, asked: _Asked, concurrency: int, budget: Budget) -> None:
+def _run(plan: Plan, asked: _Asked, concurrency: int, processes: int, budget: Budget) -> None:
     folder, human = asked.folder, any(isinstance(player.policy, HumanPolicy) for player in plan.players)
     command = "tournament" if plan.kind == "tournament" else "eval"
     again = f"marl-gem {command} --out {escape(str(folder))} --resume"
@@ -242,6 +246,7 @@ def _run(plan: Plan, asked: _Asked, concurrency: int, budget: Budget) -> None:
                 folder,
                 resume=asked.resume,
                 concurrency=1 if human else concurrency,
+                processes=processes,
                 budget=budget,
                 stop=lambda: bool(stop),
                 watch=watch,
@@ -249,7 +254,7 @@ def _run(plan: Plan, asked: _Asked, concurrency: int, budget: Budget) -> None:
     except KeyboardInterrupt:
         err.print(f"stopped at once. Continue with:\n  {again}", soft_wrap=True)
         sys.exit(130)
-    out.print(Markdown(summary(result.report)))
+    out.print(Markdown(summary(result.report), hyperlinks=False))
     for file in sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != "."):
         out.print(f"  {escape(str(file))}", soft_wrap=True)
     if result.pending:

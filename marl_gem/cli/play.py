@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from marl_gem.cli.terminal import Options, Wrappers, interruptible, out, person, read_scenario, show_tallies
+from marl_gem.cli.terminal import Options, Wrappers, interruptible, out, person, plain, read_scenario, show_tallies
 from marl_gem.errors import MarlGemError
 from marl_gem.evaluation.tally import tally
+from marl_gem.export.target import export_target
 from marl_gem.policies import HumanPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
@@ -36,6 +38,7 @@ def play(
     wrappers: Wrappers = None,
     options: Options = None,
     record: Annotated[Path | None, typer.Option("--out", help="Write the episodes to this JSONL file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file in --out if it exists.")] = False,
 ) -> None:
     """Play: you against a trained policy, or policies against each other. Agents without a --seat play at random."""
     spec = read_scenario(scenario, options, wrappers)
@@ -43,13 +46,13 @@ def play(
     spec = spec.with_options({**training_options(policies.values(), spec.id), **spec.options})
     seating = load_policies(policies, spec, human=person)
     human = any(isinstance(policy, HumanPolicy) for policy in seating.values())
-    if record is not None:
-        record.open("a").close()  # a file that cannot be written is an error before the first episode
     jobs = [Job(derive_seed(seed, "play", game), seating, str(game)) for game in range(games)]
-    with interruptible():
+    with interruptible(), export_target(record, force=force) if record else nullcontext() as draft:
+        if draft:
+            draft.touch()  # a file that cannot be written is an error before the first episode
         episodes = collect(spec.make, jobs, concurrency=1 if human else min(games, 256))
-    if record is not None:
-        record.write_text("".join(f"{to_json(episode)}\n" for episode in episodes), "utf-8")
+        if draft:
+            draft.write_text("".join(f"{to_json(episode)}\n" for episode in episodes), "utf-8")
     for episode in episodes:
         if episode.error:
             raise MarlGemError(f"game {episode.id} failed in {episode.error.origin}: {episode.error.message}")
@@ -64,12 +67,13 @@ def _show(episode: Episode, human: bool) -> None:
     """One game as text: all of it, or for a person who took part only how it ended."""
     if not human:
         for turn in episode.turns:
-            out.print(Text(as_text(turn.observation), "dim"))
-            out.print(Text.assemble((turn.agent, "bold"), f" ({episode.models[turn.agent]}): {turn.response.text}"))
+            out.print(plain(as_text(turn.observation), "dim"))
+            who, text = f" ({episode.models[turn.agent]}): ", turn.response.text
+            out.print(Text.assemble(plain(turn.agent, "bold"), plain(who + text)))
     for agent, info in episode.final_infos.items():
         if human and episode.models.get(agent) == "human":
-            out.print(Text(as_text(info["final_observation"])))
+            out.print(plain(as_text(info["final_observation"])))
         if reason := info.get("illegal") or info.get("reason"):
-            out.print(Text(f"{agent}: {reason}"))
+            out.print(plain(f"{agent}: {reason}"))
     returns = ", ".join(f"{agent} {value:+g}" for agent, value in episode.returns.items())
-    out.print(Text.assemble((episode.ending, "bold"), f" after {len(episode.turns)} turns: {returns}"))
+    out.print(Text.assemble((episode.ending, "bold"), plain(f" after {len(episode.turns)} turns: {returns}")))

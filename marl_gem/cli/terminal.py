@@ -48,6 +48,11 @@ out = SafeConsole()
 err = SafeConsole(stderr=True)
 
 
+def plain(text: str, style: str = "") -> Text:
+    """A text of others, exactly as it is but printable; rich's markup and `escape` would lose some backslashes."""
+    return Text(printable(text), style)
+
+
 def print_safely() -> None:
     """Make printable what this process prints without `out` and `err`: warnings, log lines, a bug's traceback."""
     for stream in (sys.stdout, sys.stderr):
@@ -57,7 +62,7 @@ def print_safely() -> None:
     warnings.formatwarning = lambda *args, **options: printable(formatted(*args, **options))
     if logging.lastResort:
         logging.lastResort.setFormatter(_PrintableFormatter())
-    sys.excepthook = lambda *error: err.print(Text("".join(format_exception(*error))), soft_wrap=True, end="")
+    sys.excepthook = lambda *error: err.print(plain("".join(format_exception(*error))), soft_wrap=True, end="")
 
 
 class _PrintableFormatter(logging.Formatter):
@@ -67,7 +72,7 @@ class _PrintableFormatter(logging.Formatter):
 
 def show_error(message: str) -> None:
     """Print an error in the form that all commands share."""
-    err.print(Text.assemble(("error:", "bold red"), f" {printable(message)}"))
+    err.print(Text.assemble(("error:", "bold red"), plain(f" {message}")))
 
 
 Options = Annotated[
@@ -92,7 +97,7 @@ def read_scenario(scenario: str, options: list[str] | None, wrappers: list[str] 
 
 def person() -> HumanPolicy:
     """The person at this terminal."""
-    return HumanPolicy(lambda text: out.print(Text(text)), lambda prompt: out.input(Text(prompt, "bold")))
+    return HumanPolicy(lambda text: out.print(plain(text)), lambda prompt: out.input(plain(prompt, "bold")))
 
 
 def show_tallies(tallies: dict[str, Tally], title: str) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar
+from urllib.parse import quote
 
 from marl_gem.evaluation.estimates import Estimate
 from marl_gem.evaluation.report import AgentReport, MatchReport, Report, TriesReport, UsageReport
 from marl_gem.evaluation.tasks import ranked
+from marl_gem.printable import printable, printable_line
 
 Shared = TypeVar("Shared")
 _NOTHING = "–"
+_HARMLESS = re.compile(r"(?!.*(?:://|www\.|\b_|_\b|:[\w+-]+:))[\w .,:;()'\"%+/=?!–…-]*")
+"""Texts in which no renderer finds markup, a link or an emoji. `player_0` is fine, `__init__` would be bold."""
 _LISTED = 12
 """So many tasks, or runs of tasks, are listed in a line."""
 
@@ -27,7 +32,7 @@ def markdown(report: Report, pictures: Sequence[str] = ()) -> str:
 def summary(report: Report) -> str:
     """The head of the page, which also fits into a terminal: what was played, how it went, and what failed."""
     body = {"eval": _evaluation, "cell": _evaluation, "grid": _grid, "tournament": _tournament}[report.kind]
-    title, tasks = f"# {report.config.scenario}", _by_task(report)
+    title, tasks = f"# {quoted(report.config.scenario)}", _by_task(report)
     return "\n\n".join([title, _played(report), *body(report), *tasks, *_failures(report)])
 
 
@@ -60,8 +65,8 @@ def _played(report: Report) -> str:
         failed = f", {episodes.failed} of them because they failed (see below)" if episodes.failed else ""
         sentences.append(f"**{episodes.pending} are pending**{failed}; `--resume` plays them.")
     if report.stopped:
-        sentences.append(f"The run was stopped early: {_cell(report.stopped)}.")
-    cut = ", ".join(f"{count} by {limit}" for limit, count in episodes.cut.items())
+        sentences.append(f"The run was stopped early: {quoted(report.stopped)}.")
+    cut = ", ".join(f"{count} by {quoted(limit)}" for limit, count in episodes.cut.items())
     if cut:
         sentences.append(f"Limits cut episodes short, and these count as they are: {cut}.")
     if report.tokens or report.cost != 0:
@@ -73,7 +78,7 @@ def _evaluation(report: Report) -> list[str]:
     (match,) = report.matches
     columns = {
         agent: {
-            "player": match.players[agent].who if agent in match.players else _NOTHING,
+            "player": quoted(match.players[agent].who) if agent in match.players else _NOTHING,
             report.measure: estimate_text(numbers.success, share=True),
             **({"won / drawn / lost": _results(numbers)} if report.measure == "win rate" else {}),
             "mean return": estimate_text(numbers.return_, share=False),
@@ -91,14 +96,14 @@ def _results(agent: AgentReport) -> str:
 
 def _trivial_baselines(report: Report) -> list[str]:
     text = baselines_text(report)
-    return [f"**Trivial baselines** on the same tasks: {_cell(text)}."] if text else []
+    return [f"**Trivial baselines** on the same tasks: {quoted(text)}."] if text else []
 
 
 def _reasons(report: Report, agents: Mapping[str, AgentReport]) -> list[str]:
     """How often each agent succeeded, and why it did not where reasons are known."""
     shares = {agent: _shares(report, numbers) for agent, numbers in agents.items() if numbers.reasons}
     return [
-        f"**How it ended** for {names}: {', '.join(f'{_cell(what)} {share}' for what, share in shares.items())}."
+        f"**How it ended** for {names}: {', '.join(f'{quoted(what)} {share}' for what, share in shares.items())}."
         for names, shares in _alike(shares)
     ]
 
@@ -137,12 +142,12 @@ def _grid(report: Report) -> list[str]:
     column = grid.column_agent
     at = {cell: matches[name] for name, cell in grid.cells.items()}
     rows = [
-        [row or _NOTHING, *(estimate_text(at[row, head].agents[column].success, True) for head in grid.columns)]
+        [quoted(row or _NOTHING), *(estimate_text(at[row, head].agents[column].success, True) for head in grid.columns)]
         for row in grid.rows
     ]
-    corner = f"{', '.join(grid.row_agents)} ↓ {column} →"
-    title = f"**{report.measure.capitalize()} of {_cell(column)}**"
-    table = _table([corner, *grid.columns], rows)
+    corner = f"{', '.join(map(quoted, grid.row_agents))} ↓ {quoted(column)} →"
+    title = f"**{report.measure.capitalize()} of {quoted(column)}**"
+    table = _table([corner, *map(quoted, grid.columns)], rows)
     return [title, table, *_trivial_baselines(report), *_reasons_by_combination(report)]
 
 
@@ -157,8 +162,12 @@ def _reasons_by_combination(report: Report) -> list[str]:
     shares = {name: _shares(report, agent) for name, agent in agents.items() if agent.success}
     header = list(dict.fromkeys(what for values in shares.values() for what in values if what != "other"))
     header += ["other"] if any("other" in values for values in shares.values()) else []
-    rows = [[*grid.cells[name], *(values.get(what, _NOTHING) for what in header)] for name, values in shares.items()]
-    return [f"**How it ended for {_cell(column)}**", _table([", ".join(grid.row_agents), column, *header], rows)]
+    rows = [
+        [*map(quoted, grid.cells[name]), *(values.get(what, _NOTHING) for what in header)]
+        for name, values in shares.items()
+    ]
+    names = [", ".join(map(quoted, grid.row_agents)), quoted(column), *map(quoted, header)]
+    return [f"**How it ended for {quoted(column)}**", _table(names, rows)]
 
 
 def _by_task(report: Report) -> list[str]:
@@ -213,7 +222,7 @@ def _why(tries: TriesReport) -> str:
     """The reasons for which tries at a task failed, with how often each did."""
     other = tries.tries - tries.solved - sum(tries.reasons.values())
     counts = [*tries.reasons.items(), *([("other", other)] if other and tries.reasons else [])]
-    return ", ".join(f"{why} {count}" for why, count in counts) or _NOTHING
+    return ", ".join(f"{quoted(why)} {count}" for why, count in counts) or _NOTHING
 
 
 def _runs(numbers: Iterable[int]) -> list[str]:
@@ -229,7 +238,7 @@ def _first(listed: Sequence[str]) -> str:
 def _combinations(report: Report) -> list[str]:
     """All numbers of a grid, a row for each combination."""
     agents = list(dict.fromkeys(agent for match in report.matches for agent in match.agents))
-    header = [*(f"{agent}: {report.measure}" for agent in agents), *(f"{agent}: return" for agent in agents)]
+    header = [f"{quoted(agent)}: {what}" for what in (report.measure, "return") for agent in agents]
     planned = report.config.n * report.config.repeats
 
     def numbers(match: MatchReport) -> list[str]:
@@ -241,7 +250,7 @@ def _combinations(report: Report) -> list[str]:
 
     rows = [
         [
-            f"[{match.folder}]({match.folder}/report.md)",
+            f"[{quoted(match.folder)}]({quote(match.folder)}/report.md)",
             *numbers(match),
             _number(match.turns),
             f"{match.tokens:,}",
@@ -261,7 +270,7 @@ def _tournament(report: Report) -> list[str]:
     standings = [
         [
             str(rank),
-            player.name,
+            quoted(player.name),
             f"{player.rating.mu:.1f} ± {player.rating.sigma:.1f}" if player.rating else _NOTHING,
             estimate_text(player.score, share=True),
             f"{player.won} / {player.drawn} / {player.lost}",
@@ -270,15 +279,16 @@ def _tournament(report: Report) -> list[str]:
         for rank, player in enumerate(players, 1)
     ]
     matrix = [
-        [name, *(estimate_text(tournament.matrix[name].get(other), share=True) for other in names)] for name in names
+        [quoted(name), *(estimate_text(tournament.matrix[name].get(other), share=True) for other in names)]
+        for name in names
     ]
-    columns = {player.name: {"player": player.who, **_usage(player, player.games)} for player in players}
-    seats = [[seat, estimate_text(score, share=True)] for seat, score in tournament.seats.items()]
+    columns = {player.name: {"player": quoted(player.who), **_usage(player, player.games)} for player in players}
+    seats = [[quoted(seat), estimate_text(score, share=True)] for seat, score in tournament.seats.items()]
     return [
         _table(["", "player", "rating", "score", "won / drawn / lost", *["success"] * task], standings),
-        *([_cell(tournament.left_out)] if tournament.left_out else []),
+        *([quoted(tournament.left_out)] if tournament.left_out else []),
         "**Score of the row's player against the column's**",
-        _table(["", *names], matrix),
+        _table(["", *map(quoted, names)], matrix),
         "**Usage**",
         _transposed(columns),
         "**Score of each seat, averaged over the players**",
@@ -311,15 +321,15 @@ def _failures(report: Report) -> list[str]:
     text += f" {repeated} more attempts failed, whose episodes were played again." if repeated > 0 else ""
     header = ["where", "error", "seat", "episodes", "for instance"]
     rows = [
-        [error.origin, error.type, error.agent or _NOTHING, str(error.count), _short(error.message)]
+        [error.origin, quoted(error.type), quoted(error.agent or _NOTHING), str(error.count), _short(error.message)]
         for error in report.errors
     ]
     return ["## What failed", text, *([_table(header, rows)] if rows else [])]
 
 
 def _again(report: Report) -> list[str]:
-    command = f"```\n{report.command}\n```" if report.command else "Made from Python; see `config.json`."
-    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    command = _block(report.command) if report.command else "Made from Python; see `config.json`."
+    versions = ", ".join(f"{quoted(name)} {quoted(version)}" for name, version in report.versions.items())
     seeds = f"Task i has the seed `marl_gem.seeding.derive_seed({report.config.seed}, 'eval', i)`."
     return ["## To play it again", command, f"With {versions}. {seeds}"]
 
@@ -346,30 +356,49 @@ def _alike(by_agent: Mapping[str, Shared]) -> list[tuple[str, Shared]]:
             groups.append(([agent], value))
         else:
             same.append(agent)
-    return [(", ".join(map(_cell, names)), value) for names, value in groups]
+    return [(", ".join(map(quoted, names)), value) for names, value in groups]
 
 
 def _transposed(columns: Mapping[str, Mapping[str, str]]) -> str:
     """A table with a column for each agent or player; rows in which nobody has anything are left out."""
     names = next(iter(columns.values()), {})
     rows = [[name, *(column[name] for column in columns.values())] for name in names]
-    return _table(["", *columns], [row for row in rows if set(row[1:]) != {_NOTHING}])
+    return _table(["", *map(quoted, columns)], [row for row in rows if set(row[1:]) != {_NOTHING}])
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _cell(text: str) -> str:
-    """Text on one line, in which nothing but our own links is a sign of Markdown."""
-    flat = " ".join(text.split())
-    return flat.replace("|", "\\|").replace("<", "&lt;")
+def quoted(text: str) -> str:
+    """A text of others for a line of Markdown: as it is where nothing in it can be markup, otherwise as code.
+
+    In code no renderer sees links, pictures, HTML, formulas or emoji. A "|" would still end a cell of a table, so it
+    stands between two pieces of code.
+    """
+    flat = " ".join(printable_line(text).split())
+    return flat if _HARMLESS.fullmatch(flat) else "&#124;".join(map(_code, flat.split("|")))
+
+
+def _code(text: str) -> str:
+    """One line as code: between more backticks than it has in a row."""
+    if not text:
+        return ""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if text[0] in "` " or text[-1] in "` " else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _block(text: str) -> str:
+    """Lines as code."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}\n{printable(text)}\n{fence}"
 
 
 def _short(text: str, length: int = 160) -> str:
     flat = " ".join(text.split())
-    return flat if len(flat) <= length else flat[: length - 1] + "…"
+    return quoted(flat if len(flat) <= length else flat[: length - 1] + "…")
 
 
 def _number(value: float | None) -> str:

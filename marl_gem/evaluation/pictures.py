@@ -11,6 +11,7 @@ from marl_gem.errors import MissingPackage
 from marl_gem.evaluation.estimates import Estimate
 from marl_gem.evaluation.markdown import baselines_text
 from marl_gem.evaluation.report import AgentReport, Report
+from marl_gem.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +57,7 @@ def _evaluation(report: Report) -> dict[str, Figure]:
         return {}
     title, subtitle = report.config.scenario, f"{report.measure}, {match.episodes} episodes"
     players = {agent: match.players[agent].label if agent in match.players else "" for agent in agents}
-    labels = [f"{agent}\n{_short(label)}" for agent, label in players.items()]
+    labels = [f"{_short(agent)}\n{_short(label)}" for agent, label in players.items()]
     drawn = {"bars.png": _bars(labels, {"": [numbers.success for numbers in agents.values()]}, title, subtitle)}
     if any(numbers.pass_ for numbers in agents.values()):
         drawn["pass.png"] = _curves(agents, title)
@@ -235,4 +236,4 @@ def _short(label: str, length: int = 28) -> str:
 
 
 def _clean(label: str) -> str:
-    return label.encode("utf-8", "replace").decode()
+    return printable(label).replace("\t", " ")

@@ -26,6 +26,7 @@ import msgspec
 import marl_gem
 from marl_gem.errors import AgentError, ConfigError
 from marl_gem.evaluation.report import Kind, RunConfig
+from marl_gem.llm.models import Models
 from marl_gem.policies import Policy
 from marl_gem.rollout import Job
 from marl_gem.seeding import derive_seed
@@ -38,12 +39,14 @@ from marl_gem.types import Limits
 class Player:
     """A policy, and the text by which it was asked for, such as `random` or `litellm:gpt-4o,temperature=0`.
 
-    `typed` is false where there is no such text, and `who` is the name of a policy that came from Python.
+    `typed` is false where there is no such text, and `who` is the name of a policy that came from Python. `models` is
+    what the policy was loaded with; worker processes load it with the same.
     """
 
     who: str
     policy: Policy
     typed: bool = True
+    models: Models | None = None
 
 
 Seats: TypeAlias = Policy | Mapping[str, Policy | Player]

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -61,7 +61,11 @@ class Progress(NamedTuple):
 
 
 class Players(Protocol):
-    """Who plays the slots: this process, or several."""
+    """Who plays the slots: this process, or several. It is used as a context."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None: ...
 
     def play(self, slots: Iterator[Slot], concurrency: int) -> AsyncGenerator[Recorded, None]:
         """Play slots, at most so many at once, and yield each as it finishes. `slots` is consumed lazily."""
@@ -77,6 +81,12 @@ class InThisProcess:
 
     def __init__(self, store: ResultStore) -> None:
         self._store = store
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        """Nothing is left to do."""
 
     async def play(self, slots: Iterator[Slot], concurrency: int) -> AsyncGenerator[Recorded, None]:
         plan = self._store.plan

@@ -12,13 +12,12 @@
       TournamentReport   standings, the matrix of scores
         PlayerReport       rating, score, results and usage of one player
 
-`write_json` and `read_report` write and read them. Apart from what is called `seconds`, a report follows from the
-episodes, in whatever order they were played, and from what the scenario declares.
+`write_report` in `run.py` writes it, and `read_report` reads it. Apart from what is called `seconds`, a report follows
+from the episodes, in whatever order they were played, and from what the scenario declares.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -28,8 +27,8 @@ import msgspec
 from marl_gem.errors import RecordError
 from marl_gem.evaluation.estimates import Estimate, Pass
 from marl_gem.runs.configuration import rename_keys
-from marl_gem.runs.files import write_file
-from marl_gem.types import Ending, Limits, Origin, read_json
+from marl_gem.runs.files import read_json_file
+from marl_gem.types import Ending, Limits, Origin
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -310,15 +309,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tournament: TournamentReport | None = None
 
 
-def write_json(report: Report, path: Path) -> None:
-    """Write report.json.
-
-    Raises:
-        JournalError: it cannot be written.
-    """
-    write_file(path, json.dumps(msgspec.to_builtins(report), indent=2) + "\n")
-
-
 def read_report(path: Path | str) -> Report:
     """Read the report of a run.
 
@@ -331,11 +321,11 @@ def read_report(path: Path | str) -> Report:
     path = Path(path)
     path = path / "report.json" if path.is_dir() else path
     try:
-        return _convert(read_json(path.read_text("utf-8")), _report_1, Report)
+        return _convert(read_json_file(path), _report_1, Report)
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}. `marl-gem eval ... --resume` writes it") from error
     except (ValueError, msgspec.ValidationError) as error:
-        raise RecordError(f"{path} is no report: {error}") from error
+        raise RecordError(f"{path} is no report: {error}. `marl-gem eval ... --resume` writes it anew") from error
 
 
 def read_config(data: Any) -> RunConfig:

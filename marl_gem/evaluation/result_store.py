@@ -113,12 +113,12 @@ class ResultStore:
                 journals = self._errors if recorded.summary.error else self._episodes
                 lines.setdefault(journals[folder], []).append(recorded.line)
             for journal, added in lines.items():
-                journal.append(b"".join(added))
+                journal.append(added)
 
     def _read(self, journal: Journal) -> None:
         """Count what an earlier process has written."""
         failed = journal in self._errors.values()
-        for number, episode in journal.episodes():
+        for number, episode in journal.outlines():
             slot = self.plan.slots.get(episode.id)
             if slot is None or slot.seed != episode.seed or (episode.error is not None) != failed:
                 raise JournalError(f"{journal.path}, line {number}: episode {episode.id!r} is not of this run")
@@ -167,7 +167,8 @@ def _changes(stored: RunConfig, wanted: RunConfig) -> list[str]:
 
 
 def _canonical(config: RunConfig) -> RunConfig:
-    """The same with the text of each policy as `PolicySpec` writes it, so that spelling is no difference."""
+    """The same with the text of each policy as `PolicySpec` writes it, so that spelling is no difference, nor is how
+    long a server is waited for."""
     return msgspec.structs.replace(
         config,
         seats={
@@ -181,7 +182,7 @@ def _canonical(config: RunConfig) -> RunConfig:
 
 def _policy_text(text: str) -> str:
     try:
-        return str(PolicySpec.parse(text))
+        return str(PolicySpec.parse(text).without_waits())
     except (AgentError, ConfigError):  # the name of a policy that came from Python
         return text
 
@@ -208,4 +209,4 @@ def record(episode: Episode, contest: bool) -> Recorded:
 
 
 def _line(episode: Episode) -> bytes:
-    return to_json(episode).encode("ascii") + b"\n"
+    return to_json(episode).encode("ascii")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from marl_gem.errors import MissingPackage
+from marl_gem.errors import ConfigError, MissingPackage
 from marl_gem.evaluation.build import build_report
 from marl_gem.evaluation.markdown import markdown
 from marl_gem.evaluation.pictures import pictures
@@ -28,10 +29,12 @@ from marl_gem.evaluation.plan import (
     plan_tournament,
 )
 from marl_gem.evaluation.playing import Budget, InThisProcess, Playing, Progress
-from marl_gem.evaluation.report import Report, write_json
+from marl_gem.evaluation.report import Report
 from marl_gem.evaluation.result_store import ResultStore, stored_config
+from marl_gem.evaluation.worker_pool import WorkerPool, pack
 from marl_gem.policies import Policy, RandomPolicy
-from marl_gem.runs.files import write_file
+from marl_gem.runs.files import write_file, write_json
+from marl_gem.runs.folder import REPORT
 from marl_gem.runs.lock import run_lock
 from marl_gem.specs import ScenarioSpec, WrapperSpec
 from marl_gem.specs.scenario import ScenarioSource
@@ -67,6 +70,7 @@ def evaluate(
     out: Path | str | None = None,
     resume: bool = False,
     concurrency: int = 64,
+    processes: int = 1,
     budget: Budget | None = None,
 ) -> Result:
     """Play a scenario and report how it went.
@@ -83,7 +87,9 @@ def evaluate(
         wrappers: what is put around the env, such as "time_limit=20"; the innermost first.
         out: the run's folder; without one nothing is written.
         resume: continue the run in that folder; `n` and `repeats` may be greater than they were.
-        concurrency: how many episodes are live at once.
+        concurrency: how many episodes are live at once, in all processes together.
+        processes: how many processes play; 0 for as many as there are processors. Several help where the processor is
+            the limit, and give the same episodes.
         budget: the limits of the run.
 
     Raises:
@@ -91,6 +97,7 @@ def evaluate(
         AgentError: the seats are not those of the scenario, or one of them cannot be played at random.
         JournalError: the folder cannot be written, or another process works on it.
         RegistryError, MissingPackage: the scenario cannot be made.
+        WorkerError: with several processes: these cannot play.
     """
     spec, numbers = ScenarioSpec.parse(scenario, options, wrappers), Numbers(n, repeats, seed, limits or Limits())
     if isinstance(seats, Mapping) and any(isinstance(policies, Sequence) for policies in seats.values()):
@@ -98,7 +105,7 @@ def evaluate(
         plan = plan_grid(spec, listed, numbers)
     else:
         plan = plan_evaluation(spec, seats, numbers)  # type: ignore[arg-type]  # no list is left
-    return run(plan, out, resume=resume, concurrency=concurrency, budget=budget)
+    return run(plan, out, resume=resume, concurrency=concurrency, processes=processes, budget=budget)
 
 
 def tournament(
@@ -113,12 +120,13 @@ def tournament(
     out: Path | str | None = None,
     resume: bool = False,
     concurrency: int = 64,
+    processes: int = 1,
     budget: Budget | None = None,
 ) -> Result:
     """Let named players meet in every ordered seating, `n` games each, and rate them. See `evaluate` for the rest."""
     spec = ScenarioSpec.parse(scenario, options, wrappers)
     plan = plan_tournament(spec, players, Numbers(n, 1, seed, limits or Limits()))
-    return run(plan, out, resume=resume, concurrency=concurrency, budget=budget)
+    return run(plan, out, resume=resume, concurrency=concurrency, processes=processes, budget=budget)
 
 
 def run(
@@ -127,6 +135,7 @@ def run(
     *,
     resume: bool = False,
     concurrency: int = 64,
+    processes: int = 1,
     budget: Budget | None = None,
     stop: Callable[[], bool] = lambda: False,
     watch: Callable[[Progress], None] | None = None,
@@ -135,11 +144,13 @@ def run(
 
     Args:
         plan: what is to be played.
-        out, resume, concurrency, budget: as for `evaluate`.
+        out, resume, concurrency, processes, budget: as for `evaluate`.
         stop: called before each episode; once it returns true no new one starts.
         watch: called with the progress whenever episodes have been written to disk.
     """
-    running = run_async(plan, out, resume=resume, concurrency=concurrency, budget=budget, stop=stop, watch=watch)
+    running = run_async(
+        plan, out, resume=resume, concurrency=concurrency, processes=processes, budget=budget, stop=stop, watch=watch
+    )
     return asyncio.run(running)
 
 
@@ -149,23 +160,31 @@ async def run_async(
     *,
     resume: bool = False,
     concurrency: int = 64,
+    processes: int = 1,
     budget: Budget | None = None,
     stop: Callable[[], bool] = lambda: False,
     watch: Callable[[Progress], None] | None = None,
 ) -> Result:
     """`run` for callers in an event loop."""
+    if processes < 0:
+        raise ConfigError(f"processes is a number from 1 up, or 0 for one for each processor; not {processes}")
+    processes = min(processes or _processors(), concurrency)
     folder = None if out is None else Path(out)
     stored = None if folder is None else stored_config(folder, resume)
     if stored and plan.numbers.n is None:
         plan = replace(plan, numbers=msgspec.structs.replace(plan.numbers, n=stored.n))
     await _check_random_seats(plan)
+    setup = pack(plan, -(-concurrency // processes)) if processes > 1 else None
     with run_lock(folder) if folder else contextlib.nullcontext():
         store = ResultStore.open(plan, folder, resume)
         pending = len(plan.slots) - len(store.finished)
         live = min(concurrency, pending) if pending else concurrency
-        playing = Playing(store, InThisProcess(store), budget or Budget(), stop, watch)
+        processes = min(processes, pending)
+        pool = WorkerPool(plan, setup, processes) if setup and processes > 1 else InThisProcess(store)
         try:
-            await playing.finish(live)
+            async with pool as players:
+                playing = Playing(store, players, budget or Budget(), stop, watch)
+                await playing.finish(live)
         finally:
             store.close()
         report = build_report(plan, store.finished, store.failures, store.attempts, playing.stopped)
@@ -184,13 +203,18 @@ def write_report(report: Report, folder: Path) -> None:
     Raises:
         JournalError: they cannot be written.
     """
-    write_json(report, folder / "report.json")
+    write_json(folder / REPORT, msgspec.to_builtins(report))
     drawn: dict[str, bytes] = {}
     with contextlib.suppress(MissingPackage):
         drawn = pictures(report)
     for name, content in drawn.items():
         write_file(folder / name, content)
     write_file(folder / "report.md", markdown(report, tuple(drawn)))
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 async def _check_random_seats(plan: Plan) -> None:

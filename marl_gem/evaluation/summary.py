@@ -9,10 +9,11 @@ import msgspec
 from marl_gem.evaluation.estimates import quantile
 from marl_gem.evaluation.report import IllegalActions, Latency, TokenCounts, UsageReport
 from marl_gem.runs.outcomes import Outcome, outcomes
-from marl_gem.types import Ending, Episode, EpisodeError, Response, Turn
+from marl_gem.runs.outline import Outlined, ResponseOutline, cost_of
+from marl_gem.types import Ending, EpisodeError, Response
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """What one seat used in one episode."""
 
     # Its turns.
@@ -37,7 +38,7 @@ class Usage(msgspec.Struct, frozen=True):
         return self.prompt_tokens + self.completion_tokens
 
 
-class EpisodeSummary(msgspec.Struct, frozen=True):
+class EpisodeSummary(msgspec.Struct, frozen=True, gc=False):
     """An episode's outcomes and usage."""
 
     id: str
@@ -67,18 +68,18 @@ class EpisodeSummary(msgspec.Struct, frozen=True):
         return total_cost(usage.cost for usage in self.usage.values())
 
 
-def summarize(episode: Episode, contest: bool) -> EpisodeSummary:
+def summarize(episode: Outlined, contest: bool) -> EpisodeSummary:
     """Sum up an episode. `contest`: whether it is one, where its record does not say; see `runs.outcomes`."""
-    turns: dict[str, list[Turn]] = {agent: [] for agent in episode.returns}
+    responses: dict[str, list[Response | ResponseOutline]] = {agent: [] for agent in episode.returns}
     for turn in episode.turns:
-        turns.setdefault(turn.agent, []).append(turn)
+        responses.setdefault(turn.agent, []).append(turn.response)
     return EpisodeSummary(
         id=episode.id,
         ending=episode.ending,
         limit=episode.limit,
         error=episode.error,
         outcomes=outcomes(episode, contest),
-        usage={agent: _usage(agent_turns) for agent, agent_turns in turns.items()},
+        usage={agent: _usage(given) for agent, given in responses.items()},
         seconds=episode.seconds,
     )
 
@@ -119,21 +120,19 @@ def combined_usage(seats: Iterable[tuple[EpisodeSummary, str]]) -> UsageReport:
     )
 
 
-def _usage(turns: list[Turn]) -> Usage:
-    answers = [turn.response for turn in turns]
-    return Usage(
-        turns=len(turns),
-        prompt_tokens=sum(answer.usage.get("prompt_tokens", 0) for answer in answers),
-        completion_tokens=sum(answer.usage.get("completion_tokens", 0) for answer in answers),
-        cost=total_cost(map(_paid, answers)),
-        seconds=tuple(answer.seconds for answer in answers if answer.seconds and not answer.cached),
-        retries=sum(answer.retries for answer in answers),
-        cached=sum(answer.cached for answer in answers),
-        cut=sum(answer.cut > 0 for answer in answers),
-    )
-
-
-def _paid(answer: Response) -> float | None:
-    """What an answer cost now: nothing if it is a script's or a cache's, None if a model's price is unknown."""
-    by_model = answer.usage or answer.token_ids or answer.seconds
-    return 0.0 if answer.cached or not by_model else answer.cost
+def _usage(responses: list[Response | ResponseOutline]) -> Usage:
+    prompt = completion = retries = cached = cut = 0
+    cost: float | None = 0.0
+    seconds = []
+    for response in responses:
+        if response.usage:
+            prompt += response.usage.get("prompt_tokens", 0)
+            completion += response.usage.get("completion_tokens", 0)
+        paid = cost_of(response)
+        cost = None if cost is None or paid is None else cost + paid
+        if response.seconds and not response.cached:
+            seconds.append(response.seconds)
+        retries += response.retries
+        cached += response.cached
+        cut += response.cut > 0
+    return Usage(len(responses), prompt, completion, cost, tuple(seconds), retries, cached, cut)

@@ -26,11 +26,16 @@ def export_target(path: Path, *, force: bool = False, keep: Collection[Path] = (
         raise RecordError(f"{path} belongs to the run; choose another name")
     if path.is_dir():
         raise RecordError(f"{path} is a folder; name a file in it")
-    if path.exists() and not force:
-        raise RecordError(f"{path} exists already; choose another name, or replace it with --force")
+    _refuse_to_replace(path, force)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as draft:
             yield draft
+            _refuse_to_replace(path, force)  # it may have appeared in the meantime
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _refuse_to_replace(path: Path, force: bool) -> None:
+    if path.exists() and not force:
+        raise RecordError(f"{path} exists already; choose another name, or replace it with --force")

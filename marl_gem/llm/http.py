@@ -84,6 +84,7 @@ class HTTPModel:
         self.logprobs = logprobs
         self.extra_body = dict(extra_body or {})
         self.price = price
+        self.timeouts = self._client.timeouts
         self._refused = wire.BEYOND_OPENAI if self._client.is_openai else frozenset[str]()
         self._accepted_before = False
         self._loaded: dict[str, _Adapter] = {}

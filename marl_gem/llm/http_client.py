@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import re
 import socket
@@ -32,15 +33,24 @@ _SECRET = re.compile(r"key|token|secret|password|sig|code", re.IGNORECASE)
 """Names of query parameters whose values are secret."""
 
 
-class Timeouts(NamedTuple):
+@dataclass(frozen=True)
+class Timeouts:
     """Seconds to wait: for a connection, for the next bytes of a reply, for a complete call.
 
     A server sends nothing before an answer is complete, so `read` must be long enough for the longest answer.
+
+    Raises:
+        ConfigError: one is no number above 0.
     """
 
     connect: float = 10.0
     read: float = 600.0
     total: float = 900.0
+
+    def __post_init__(self) -> None:
+        for name, seconds in vars(self).items():
+            if not 0 < seconds < math.inf:  # nan is neither
+                raise ConfigError(f"the time-out {name!r} is a number of seconds above 0, not {seconds}")
 
 
 class Reply(NamedTuple):
@@ -163,9 +173,9 @@ class HTTPClient:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if credentials := self._credentials():
             headers["Authorization"] = credentials
-        connect, read, total = self.timeouts
+        wait = self.timeouts
         return {
-            "timeout": aiohttp.ClientTimeout(total=total, sock_connect=connect, sock_read=read),
+            "timeout": aiohttp.ClientTimeout(total=wait.total, sock_connect=wait.connect, sock_read=wait.read),
             "headers": headers,
             "proxy": find_proxy(self.base),
         }
@@ -212,11 +222,13 @@ class HTTPClient:
         text = error.message if isinstance(error, aiohttp.ClientResponseError) else error  # not with the complete URL
         why = os.strerror(number) if number and number > 0 else self._without_secrets(str(text))
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return ServerUnreachable(f"{self.url} took no connection for {self.timeouts.connect:g} s. Is it running?")
+            return ServerUnreachable(
+                f"{self.url} took no connection for {self.timeouts.connect:g} s (connect_timeout). Is it running?"
+            )
         if isinstance(error, aiohttp.SocketTimeoutError):
-            return TransientLLMError(f"{self.url} sent nothing for {self.timeouts.read:g} s")
+            return TransientLLMError(f"{self.url} sent nothing for {self.timeouts.read:g} s (read_timeout)")
         if isinstance(error, TimeoutError):
-            return TransientLLMError(f"{self.url} was not done after {self.timeouts.total:g} s")
+            return TransientLLMError(f"{self.url} was not done after {self.timeouts.total:g} s (timeout)")
         if isinstance(error, aiohttp.ClientSSLError):
             return LLMError(f"{self.url}: {error}. Does it speak https, with a certificate that this machine trusts?")
         if isinstance(cause, socket.gaierror):

@@ -14,6 +14,7 @@ import functools
 import importlib
 import importlib.metadata
 import logging
+import math
 import os
 import re
 import time
@@ -49,7 +50,7 @@ class LiteLLMModel:
             `api_key_env` is sent to it.
         api_key_env: the environment variable that holds the API key; by default the provider's usual one.
         price: US dollars for a million tokens read and written, instead of the price list.
-        timeout: seconds to wait for an answer.
+        timeout: seconds that a call may take.
 
     Raises:
         MissingPackage: litellm is not installed.
@@ -67,6 +68,8 @@ class LiteLLMModel:
         timeout: float = 600.0,
     ) -> None:
         self.model, self.url, self.api_key_env, self.price, self.timeout = model, url, api_key_env, price, timeout
+        if not 0 < timeout < math.inf:
+            raise ConfigError(f"timeout is a number of seconds above 0, not {timeout}")
         self._litellm = load_litellm()
         self._check()
         supported = self._litellm.get_supported_openai_params(model) or ("seed", "temperature")

@@ -24,7 +24,7 @@ import msgspec
 from marl_gem.errors import ConfigError
 from marl_gem.llm import LLM
 from marl_gem.llm.cache import Cached, ResponseCache
-from marl_gem.llm.retry import CircuitBreaker, Retrying
+from marl_gem.llm.retry import PATIENCE, CircuitBreaker, Retrying
 
 Made = TypeVar("Made")
 Kind = Literal["http", "litellm", "hf"]
@@ -65,18 +65,26 @@ class ModelSpec(msgspec.Struct, frozen=True):
 
 
 class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a model is reached, besides its name; see `HTTPModel` and `LiteLLMModel`."""
+    """How a model is reached, besides its name; see `HTTPModel`, `LiteLLMModel` and `Retrying`."""
 
     adapter: str | None = None
     api_key_env: str | None = None
     logprobs: Literal["raw", "processed", "off"] = "raw"
     price: tuple[float, float] | None = None
+    # Seconds to wait for a connection, for the next bytes of a reply, and for a complete call; None is the back end's
+    # default. The first two are of the back end http alone.
+    connect_timeout: float | None = None
+    read_timeout: float | None = None
+    timeout: float | None = None
+    # Seconds that an unreachable server is waited for.
+    wait: float = PATIENCE
 
 
 class Models:
     """Makes models from texts: each one once, with retries, and with one response cache for all if there is one.
 
-    Models of one server share a circuit breaker. A model in this process has neither retries nor a cache.
+    Models of one server that is waited for equally long share a circuit breaker. A model in this process has neither
+    retries nor a cache.
 
     Args:
         cache: the response cache or its file; see `marl_gem.llm.cache`.
@@ -88,7 +96,11 @@ class Models:
     def __init__(self, cache: ResponseCache | str | Path | None = None) -> None:
         self._cache = ResponseCache(cache) if isinstance(cache, (str, Path)) else cache
         self._made: dict[Hashable, Any] = {}
-        self._breakers: dict[str, CircuitBreaker] = {}
+        self._breakers: dict[tuple[str, float], CircuitBreaker] = {}
+
+    def __reduce__(self) -> tuple[type[Models], tuple[Path | None]]:
+        """In another process: the same settings, and no models yet."""
+        return Models, (self._cache.path if self._cache else None,)
 
     def get(self, model: ModelSpec | str, connection: Connection | None = None) -> LLM:
         """The model of a spec or its text; the same object for the same model and connection.
@@ -115,7 +127,9 @@ class Models:
             return _in_process(spec.name)
         make = _litellm_model if spec.kind == "litellm" else _http_model
         llm, server = make(spec.name, spec.url, connection)
-        retrying = Retrying(llm, breaker=self._breakers.setdefault(server, CircuitBreaker()))
+        wait = connection.wait
+        breaker = self._breakers.setdefault((server, wait), CircuitBreaker(patience=wait))
+        retrying = Retrying(llm, patience=wait, breaker=breaker)
         return Cached(retrying, self._cache) if self._cache else retrying
 
 
@@ -146,10 +160,13 @@ def _check_url(url: str) -> None:
 
 
 def _http_model(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
-    from marl_gem.llm.http import HTTPModel
+    from marl_gem.llm.http import HTTPModel, Timeouts
 
+    default = Timeouts()
+    connect, read = connection.connect_timeout or default.connect, connection.read_timeout or default.read
+    timeouts = Timeouts(connect, read, connection.timeout or max(default.total, connect + read))
     if not name:
-        name = _only_model(HTTPModel(url, api_key_env=connection.api_key_env))
+        name = _only_model(HTTPModel(url, api_key_env=connection.api_key_env, timeouts=timeouts))
     model = HTTPModel(
         url,
         name,
@@ -157,6 +174,7 @@ def _http_model(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
         api_key_env=connection.api_key_env,
         logprobs=connection.logprobs,
         price=connection.price,
+        timeouts=timeouts,
     )
     return model, model.url
 
@@ -182,7 +200,13 @@ def _outside_any_loop(call: Callable[[], Coroutine[Any, Any, Made]]) -> Made:
 def _litellm_model(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
     from marl_gem.llm.litellm import LiteLLMModel
 
-    model = LiteLLMModel(name, url=url or None, api_key_env=connection.api_key_env, price=connection.price)
+    model = LiteLLMModel(
+        name,
+        url=url or None,
+        api_key_env=connection.api_key_env,
+        price=connection.price,
+        **({} if connection.timeout is None else {"timeout": connection.timeout}),
+    )
     return model, url or name.partition("/")[0]
 
 

@@ -5,8 +5,9 @@
 Only `TransientLLMError` is retried; `marl_gem.llm.http` lists which faults of a server raise it. There are two
 kinds. A server that answers with an error gets `attempts` chances per call. An unreachable server
 (`ServerUnreachable`) is retried for up to `patience` seconds. While it is unreachable, the circuit breaker lets one
-call through at a time, the half-open probe, and all other callers wait for its result. Waits and failed attempts do not
-count against an episode's limit of seconds (see `marl_gem.episode_clock`).
+call through at a time, the half-open probe, and all other callers wait for its result. One line in the log, which
+Python shows on stderr, says which server is waited for, how long, and how to change that. Waits and failed attempts do
+not count against an episode's limit of seconds (see `marl_gem.episode_clock`).
 
 Nothing else in this package retries.
 """
@@ -22,11 +23,19 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from marl_gem.episode_clock import infrastructure, waiting_for_model
-from marl_gem.errors import LLMError, ServerUnreachable, TransientLLMError
+from marl_gem.errors import ConfigError, LLMError, ServerUnreachable, TransientLLMError
 from marl_gem.llm import LLM, Sampling
+from marl_gem.printable import printable
 from marl_gem.types import Message, Response, ToolSpec
 
 _log = logging.getLogger(__name__)
+
+PATIENCE = 60.0
+"""Seconds that an unreachable server is waited for: enough for a restart of a small server, too short to be left alone
+with for an hour. `wait=SECONDS` in a policy's text sets another time."""
+
+ANNOUNCE_AFTER = 3.0
+"""Seconds after which the log says that a server is waited for, also where too few calls failed to open the breaker."""
 
 
 class Backoff:
@@ -75,12 +84,17 @@ class CircuitBreaker:
         failures: consecutive unreachable calls after which the breaker opens.
         patience: seconds after which waiting callers fail.
         backoff: the waiting times between probes.
+
+    Raises:
+        ConfigError: `patience` is no number from 0 up.
     """
 
-    def __init__(self, failures: int = 5, patience: float = 900.0, backoff: Backoff | None = None) -> None:
+    def __init__(self, failures: int = 5, patience: float = PATIENCE, backoff: Backoff | None = None) -> None:
+        _check_seconds("patience", patience)
         self.failures, self.patience = failures, patience
         self._backoff = backoff or Backoff()
         self._failed = 0
+        self._announced = False
         self._unreachable_since = self._next_probe = 0.0
         self._probing = False
         self._waiting: list[asyncio.Future[None]] = []
@@ -140,9 +154,9 @@ class CircuitBreaker:
             if probe or not self.is_open:
                 self._count_failure(error, now)
         elif error is None or isinstance(error, LLMError):  # any answer shows that the server is reachable
-            if self.is_open:
+            if self._announced:
                 _log.warning("reachable again after %.0f s", self._backoff.clock() - self._unreachable_since)
-            self._failed = 0
+            self._failed, self._announced = 0, False
         if probe:
             self._end_probe()
         elif self._waiting and not self.is_open:
@@ -150,8 +164,13 @@ class CircuitBreaker:
 
     def _count_failure(self, error: ServerUnreachable, now: float) -> None:
         self._failed += 1
-        if self._failed == self.failures:
-            _log.warning("%s. All calls wait for the server, up to %.0f s", error, self.patience)
+        if not self._announced and (self.is_open or now - self._unreachable_since >= ANNOUNCE_AFTER):
+            self._announced = True
+            _log.warning(
+                "%s Its calls wait up to %g s for it; wait=SECONDS after the model's URL changes that",
+                printable(str(error)).rstrip(".") + ("" if str(error).endswith("?") else "."),
+                self.patience,
+            )
         self._next_probe = now + self._backoff.wait(max(1, self._failed - self.failures + 1))
         end = self._unreachable_since + self.patience
         if now < end:
@@ -174,10 +193,15 @@ class Retrying:
     Args:
         llm: the model.
         attempts: how often a call is made to a server that answers with an error.
-        patience: seconds after its first failure during which a call is retried.
+        patience: seconds for which an unreachable server is waited for.
+        retry_for: seconds after its first failure during which a call is made again to a server that answers with
+            errors.
         longest_wait: a server that asks for a longer wait, in seconds, is not waited for.
         breaker: the circuit breaker; models of one server may share it.
         backoff: the waiting times.
+
+    Raises:
+        ConfigError: `attempts` is less than 1, or a time is no number from 0 up.
     """
 
     def __init__(
@@ -185,13 +209,19 @@ class Retrying:
         llm: LLM,
         *,
         attempts: int = 8,
-        patience: float = 900.0,
+        patience: float = PATIENCE,
+        retry_for: float = 900.0,
         longest_wait: float = 120.0,
         breaker: CircuitBreaker | None = None,
         backoff: Backoff | None = None,
     ) -> None:
+        if attempts < 1:
+            raise ConfigError(f"attempts is a number from 1 up, not {attempts}")
+        for name, seconds in (("patience", patience), ("retry_for", retry_for), ("longest_wait", longest_wait)):
+            _check_seconds(name, seconds)
         self.llm = llm
-        self.attempts, self.patience, self.longest_wait = attempts, patience, longest_wait
+        self.attempts, self.patience, self.retry_for = attempts, patience, retry_for
+        self.longest_wait = longest_wait
         self.backoff = backoff or Backoff()
         self.breaker = breaker or CircuitBreaker(patience=patience, backoff=self.backoff)
 
@@ -210,7 +240,7 @@ class Retrying:
             LLMError: as the model raises it.
         """
         retries, answered_with_error, started = 0, 0, self.backoff.clock()
-        deadline = float("inf")
+        last_retry = last_probe = float("inf")
         while True:
             probe = await self.breaker.enter()
             error: BaseException | None = None
@@ -226,11 +256,15 @@ class Retrying:
             finally:
                 self.breaker.leave(probe, error)
             retries += 1
-            answered_with_error += not isinstance(error, ServerUnreachable)
             now = self.backoff.clock()
-            deadline = min(deadline, now + self.patience)
+            if isinstance(error, ServerUnreachable):
+                limit = last_probe = min(last_probe, now + self.patience)
+            else:
+                answered_with_error += 1
+                limit = last_retry = min(last_retry, now + self.retry_for)
+                last_probe = float("inf")  # the server is there
             wait = self._wait(error, retries)
-            if answered_with_error >= self.attempts or now + wait > deadline:
+            if answered_with_error >= self.attempts or now + wait > limit:
                 raise TransientLLMError(
                     f"gave up after {retries} attempts in {now - started:.0f} s; the last error: {error}"
                 ) from error
@@ -252,3 +286,8 @@ class Retrying:
         if self.breaker.is_open and isinstance(error, ServerUnreachable):
             return 0.0  # the breaker decides when the next call is made
         return requested + self.backoff.wait(retries)
+
+
+def _check_seconds(name: str, seconds: float) -> None:
+    if not seconds >= 0:  # nan is not
+        raise ConfigError(f"{name} is a number of seconds from 0 up, not {seconds}")

@@ -10,11 +10,12 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from marl_gem.errors import JournalError
+from marl_gem.runs.checksum import parse_object, with_checksum
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -27,9 +28,24 @@ def write_file(path: Path, content: str | bytes) -> None:
         draft.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write plain data as indented JSON, see `write_file`."""
-    write_file(path, json.dumps(value, indent=2) + "\n")
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write an object, which is not empty, as indented JSON with a checksum, see `checksum.py` and `write_file`."""
+    write_file(path, json_bytes(value))
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """What `write_json` writes."""
+    return with_checksum(json.dumps(value, indent=2).encode("ascii")) + b"\n"
+
+
+def read_json_file(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, after comparing it with its checksum if it has one.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it holds no JSON object, or was changed after it was written; the message says so.
+    """
+    return parse_object(path.read_bytes())
 
 
 @contextlib.contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from marl_gem.errors import ConfigError, JournalError
-from marl_gem.runs.files import explained, write_file
+from marl_gem.runs.checksum import FIELD as CHECKSUM
+from marl_gem.runs.files import explained, json_bytes, read_json_file, write_file
 
 CONFIG, REPORT = "config.json", "report.json"
 EPISODES, ERRORS, METRICS = "episodes.jsonl", "errors.jsonl", "metrics.jsonl"
@@ -42,16 +42,16 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_bytes())
+        return read_json_file(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{folder} is no run: it holds no {CONFIG}") from None
     except ValueError as error:
-        raise ConfigError(f"{path} is damaged: {error}") from error
+        raise ConfigError(
+            f"{path} is damaged: {error}. Put it back from a copy; if you changed it on purpose, remove its last "
+            f'field, "{CHECKSUM}"'
+        ) from error
     except OSError as error:
         raise JournalError(f"cannot read {path}: {error.strerror or error}") from error
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path} is damaged: it holds no JSON object")
-    return config
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
@@ -60,7 +60,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     Raises:
         JournalError: it cannot be written.
     """
-    path, content = folder / CONFIG, json.dumps(config, indent=2).encode() + b"\n"
+    path, content = folder / CONFIG, json_bytes(config)
     with explained(folder, "write to"):
         folder.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.read_bytes() == content:

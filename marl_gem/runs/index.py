@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +16,11 @@ import msgspec
 
 from marl_gem.errors import RecordError
 from marl_gem.runs.outcomes import Outcome
-from marl_gem.types import Ending, Episode, EpisodeError, from_json, read_json
+from marl_gem.runs.outline import cost_of, decode_outline, read_episode, read_outline
+from marl_gem.types import Ending, Episode, EpisodeError, read_json
+
+JUDGED_INFOS = ("success", "failure", "illegal")
+"""The keys of a last info that an outcome depends on."""
 
 
 class Summary(msgspec.Struct, gc=False):
@@ -168,7 +170,7 @@ def read_episodes(path: Path) -> Iterator[tuple[int, Episode]]:
             for number, line in enumerate(file, 1):
                 if line.endswith(b"\n"):
                     try:
-                        yield offset, parse(line)
+                        yield offset, read_episode(line)
                     except RecordError as error:
                         raise RecordError(f"{path}, line {number}: {error}") from error
                 offset += len(line)
@@ -185,21 +187,9 @@ def read_episode_at(path: Path, offset: int) -> Episode:
     try:
         with path.open("rb") as file:
             file.seek(offset)
-            return parse(file.readline())
+            return read_episode(file.readline())
     except OSError as error:
         raise _unreadable(path, error) from error
-
-
-def parse(line: bytes) -> Episode:
-    """The episode in a line.
-
-    Raises:
-        RecordError: the line is no episode; the message says why.
-    """
-    try:
-        return from_json(line.decode("utf-8"), Episode)
-    except UnicodeDecodeError as error:
-        raise RecordError(f"not an Episode: {error}") from error
 
 
 def without_surrogates(line: bytes) -> bytes:
@@ -211,76 +201,25 @@ def without_surrogates(line: bytes) -> bytes:
     return json.dumps(read_json(line.decode("utf-8")), ensure_ascii=False).encode("utf-8", "replace")
 
 
-# The few fields that a summary needs: the decoder skips all others, which makes it ten times as fast.
-
-
-class _Info(msgspec.Struct, gc=False):
-    illegal: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Response(msgspec.Struct, gc=False):
-    usage: dict[str, int] = {}
-    token_ids: msgspec.Raw = msgspec.Raw(b"[]")
-    seconds: float = 0.0
-    cost: float | None = None
-    cached: bool = False
-
-    @property
-    def paid(self) -> float | None:
-        """US dollars: 0 for a script's or a cache's, None if a model's price is unknown."""
-        by_model = self.usage or self.seconds or len(self.token_ids) > 2
-        return 0.0 if self.cached or not by_model else self.cost
-
-
-class _Turn(msgspec.Struct, gc=False):
-    agent: str
-    response: _Response
-    info: _Info = msgspec.field(default_factory=_Info)
-
-
-class _FinalInfo(msgspec.Struct, gc=False):
-    success: Any = msgspec.UNSET
-    failure: Any = msgspec.UNSET
-    illegal: Any = msgspec.UNSET
-
-
-class _Line(msgspec.Struct, gc=False):
-    id: str
-    scenario: str
-    seed: int
-    turns: list[_Turn]
-    returns: dict[str, float]
-    ending: Ending
-    error: EpisodeError | None = None
-    models: dict[str, str] = {}
-    usage: dict[str, int] = {}
-    limit: str = ""
-    repeat: int = 0
-    final_infos: dict[str, _FinalInfo] = {}
-    zero_sum: bool | None = None
-    seconds: float = 0.0
-
-
-_decode = msgspec.json.Decoder(_Line).decode
-
-
 def _entry(key: str, offset: int, line: bytes) -> Entry:
     try:
         return Entry(key, offset, len(line), _summary(line))
-    except (ValueError, msgspec.DecodeError, RecursionError) as error:
+    except (RecordError, ValueError, RecursionError) as error:
         if not line.endswith(b"\n"):
             return Entry(key, offset, len(line), None, "the line is not finished; it is being written, or was cut off")
-        return Entry(key, offset, len(line), None, f"not an Episode: {error}")
+        return Entry(key, offset, len(line), None, str(error))
 
 
 def _summary(line: bytes) -> Summary:
-    try:
-        episode = _decode(line)
-    except msgspec.DecodeError:  # it may still hold lone surrogates
-        episode = _decode(without_surrogates(line))
-    cost = _sum([turn.response.paid for turn in episode.turns])
-    if not all(map(isfinite, [*episode.returns.values(), episode.seconds, cost or 0.0])):
-        raise ValueError("a return, the cost or the time is not finite")
+    episode = read_outline(line)
+    if isinstance(episode, Episode):  # a summary holds no lone surrogates
+        episode = decode_outline(without_surrogates(line))
+    illegal: dict[str, int] = {}
+    costs = []
+    for turn in episode.turns:
+        costs.append(cost_of(turn.response))
+        if "illegal" in turn.info:
+            illegal[turn.agent] = illegal.get(turn.agent, 0) + 1
     return Summary(
         id=episode.id,
         scenario=episode.scenario,
@@ -289,24 +228,20 @@ def _summary(line: bytes) -> Summary:
         turns=len(episode.turns),
         returns=episode.returns,
         models=episode.models,
-        illegal=dict(Counter(turn.agent for turn in episode.turns if turn.info.illegal is not msgspec.UNSET)),
-        final_infos={name: kept for name, info in episode.final_infos.items() if (kept := _plain(info))},
+        illegal=illegal,
+        final_infos={
+            agent: kept
+            for agent, info in episode.final_infos.items()
+            if (kept := {name: info[name] for name in JUDGED_INFOS if name in info})
+        },
         zero_sum=episode.zero_sum,
         ending=episode.ending,
         error=episode.error,
         limit=episode.limit,
-        tokens=sum(episode.usage.get(name, 0) for name in ("prompt_tokens", "completion_tokens")),
-        cost=cost,
+        tokens=episode.usage.get("prompt_tokens", 0) + episode.usage.get("completion_tokens", 0),
+        cost=None if None in costs else sum(cost or 0.0 for cost in costs),
         seconds=episode.seconds,
     )
-
-
-def _plain(info: _FinalInfo) -> dict[str, Any]:
-    return msgspec.to_builtins(info)  # type: ignore[no-any-return]  # a struct gives a dict
-
-
-def _sum(costs: Sequence[float | None]) -> float | None:
-    return None if None in costs else sum(cost or 0.0 for cost in costs)
 
 
 def _unreadable(path: Path, error: OSError) -> RecordError:

@@ -2,21 +2,27 @@
 
 A line counts when its newline is on disk. When a file is opened again, the rest of a line that a killed process left
 at the end is dropped. So a run can be killed at any moment: what was counted is there, and what was not is done again.
+
+Every line ends with a checksum, see `checksum.py`, so that a line that was damaged on disk is an error and never
+another result. Lines without one, of older versions, are read too.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from marl_gem.errors import JournalError, RecordError
+from marl_gem.runs.checksum import parse_object, verify, with_checksum
 from marl_gem.runs.files import explained, flush
 from marl_gem.runs.lock import lock_file
-from marl_gem.types import Episode, from_json
+from marl_gem.runs.outline import Outlined, read_episode, read_outline
+from marl_gem.types import Episode
+
+Record = TypeVar("Record")
 
 
 class Journal:
@@ -39,11 +45,13 @@ class Journal:
             size = os.fstat(descriptor).st_size
             end = _end_of_last_line(descriptor, size)
             if end < size:
-                if shared:
+                if line := _complete(os.pread(descriptor, size - end, end)):
+                    os.ftruncate(descriptor, end + len(line))
+                elif not shared:
+                    os.ftruncate(descriptor, end)
+                if line or shared:
                     os.lseek(descriptor, 0, os.SEEK_END)
                     os.write(descriptor, b"\n")
-                else:
-                    os.ftruncate(descriptor, end)
                 os.fsync(descriptor)
             self._file = _identity(descriptor)
             flush(path.parent)
@@ -63,21 +71,32 @@ class Journal:
         Raises:
             JournalError: the file cannot be read, or a line is damaged; the message gives its number.
         """
+        return self._records(read_episode)
+
+    def outlines(self) -> Iterator[tuple[int, Outlined]]:
+        """Every line as an episode in outline, see `episodes`."""
+        return self._records(read_outline)
+
+    def _records(self, read: Callable[[bytes], Record]) -> Iterator[tuple[int, Record]]:
         for number, line in self.lines():
             try:
-                yield number, from_json(line.decode(), Episode)
-            except (RecordError, UnicodeDecodeError) as error:
+                yield number, read(line)
+            except RecordError as error:
                 raise JournalError(
                     f"{self.path}, line {number}, is damaged ({error}). Remove the line and resume: its episode will "
                     "be played again"
                 ) from error
 
-    def append(self, lines: bytes) -> None:
-        """Add complete lines, and return when they are on disk. All of them are added, or none.
+    def append(self, objects: Iterable[bytes]) -> None:
+        """Add JSON objects, each as a line with its checksum, and return when they are on disk: all of them, or none.
+
+        Args:
+            objects: none of them empty, and each without a line break, as `to_json` writes it.
 
         Raises:
             JournalError: the disk is full, or the file was removed or replaced; what was there before is unchanged.
         """
+        lines = b"".join(with_checksum(text) + b"\n" for text in objects)
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if self._shared else 0)
         # The file is opened each time, so that one that was removed is noticed.
         with explained(self.path, "write to"), self._opened(flags) as descriptor:
@@ -118,12 +137,35 @@ class Journal:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file of JSON objects, up to the first that was cut off; none if there is no file."""
+    """The rows of a JSONL file of JSON objects; none if there is no file. A last line without a newline is left out.
+
+    Raises:
+        JournalError: the file cannot be read, or a line is damaged; the message gives its number.
+    """
     rows: list[dict[str, Any]] = []
-    with contextlib.suppress(FileNotFoundError, ValueError), path.open("rb") as file:
-        for line in file:
-            rows.append(json.loads(line))
+    if not path.exists():
+        return rows
+    with explained(path, "read"), path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                rows.append(parse_object(line))
+            except ValueError as error:
+                raise JournalError(
+                    f"{path}, line {number}, is damaged ({error}). Put the file back from a copy, or start a new run "
+                    "under another name"
+                ) from error
     return rows
+
+
+def _complete(rest: bytes) -> bytes:
+    """The line in what follows the last newline, if nothing but its newline is missing or damaged; else nothing."""
+    for line in (rest, rest[:-1]):
+        with contextlib.suppress(ValueError):
+            if verify(line):
+                return line
+    return b""
 
 
 def _end_of_last_line(descriptor: int, size: int, chunk: int = 1 << 16) -> int:

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from marl_gem.runs.outline import Outlined
 from marl_gem.types import Ending, Episode
 
 Result: TypeAlias = Literal["win", "draw", "loss"]
@@ -45,7 +46,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return self.result or ("success" if self.success else "failure")
 
 
-def outcomes(episode: Episode, contest: bool | None = None) -> dict[str, Outcome]:
+def outcomes(episode: Outlined, contest: bool | None = None) -> dict[str, Outcome]:
     """What an episode came to, by agent.
 
     Args:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.files import read_json_file
 from marl_gem.runs.folder import CONFIG, EPISODES, ERRORS, METRICS, REPORT
-from marl_gem.runs.index import Entry, EpisodeIndex, Summary, parse
+from marl_gem.runs.index import Entry, EpisodeIndex, Summary
 from marl_gem.runs.journal import read_rows
 from marl_gem.runs.outcomes import judge, looks_like_contest
+from marl_gem.runs.outline import read_episode
 from marl_gem.types import Episode
 
 
@@ -88,7 +89,7 @@ class RunReader:
         Raises:
             RecordError: the line holds none.
         """
-        return parse(self.file_of(entry).read(entry))
+        return read_episode(self.file_of(entry).read(entry))
 
     def episodes(self) -> Iterator[tuple[Entry, Episode]]:
         """All finished episodes, in the order of the file; lines that are no episodes are left out.
@@ -99,7 +100,7 @@ class RunReader:
         self.files[0].refresh()
         for entry, line in self.files[0].lines([entry for entry in self.files[0].entries if entry.summary]):
             with contextlib.suppress(RecordError):
-                yield entry, parse(line)
+                yield entry, read_episode(line)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -169,10 +170,9 @@ class RunReader:
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads((self.folder / name).read_text("utf-8")) if self._is_folder else {}
-        except (OSError, ValueError, RecursionError):
+            return read_json_file(self.folder / name) if self._is_folder else {}
+        except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
 
 
 def is_inside(file: Path, folder: Path) -> bool:

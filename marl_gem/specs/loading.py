@@ -14,11 +14,12 @@ import msgspec
 from marl_gem import registry
 from marl_gem.errors import CheckpointError, ConfigError, MissingPackage
 from marl_gem.llm import Sampling
-from marl_gem.llm.models import Connection, Models
+from marl_gem.llm.models import Connection, Models, ModelSpec
 from marl_gem.policies import HumanPolicy, LLMPolicy, Policy, PolicyPerSeat, RandomPolicy
 from marl_gem.policies.replay import ReplayPolicy
 from marl_gem.specs.policy import PolicySpec
 from marl_gem.specs.scenario import ScenarioSpec
+from marl_gem.specs.values import VALUES, WAITS
 from marl_gem.views import chat, view
 
 MAX_TOKENS = 1024
@@ -73,7 +74,7 @@ def load_policy(
         base = _model_policy(spec, models)
     if spec.strategy is None:
         return base
-    judge = _model_policy(PolicySpec(spec.judge.kind, spec.judge.name, spec.judge.url), models) if spec.judge else None
+    judge = _model_policy(_judge_spec(spec, spec.judge), models) if spec.judge else None
     return _with_strategy(spec.strategy, base, judge, scenario, agents)
 
 
@@ -135,6 +136,12 @@ def _checkpoint_folder(spec: PolicySpec) -> Path:
         there = ", ".join(f"{spec.name}@{int(number)}" for number in numbers if number.isdigit())
         raise CheckpointError(f"there is no checkpoint {spec.who}; there is {there or 'none'}")
     return folder
+
+
+def _judge_spec(spec: PolicySpec, judge: ModelSpec) -> PolicySpec:
+    """The judge of a policy. It is waited for as the policy's model is, as far as its back end can."""
+    waits = {name: getattr(spec, name) for name in WAITS if judge.kind in VALUES[name].kinds}
+    return PolicySpec(judge.kind, judge.name, judge.url, **waits)
 
 
 def _model_policy(spec: PolicySpec, models: Models) -> LLMPolicy:

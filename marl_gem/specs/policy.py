@@ -25,11 +25,16 @@ Models take values:
     reasoning=keep           earlier reasoning is shown, too; default drop
     price=0.15/0.6           US dollars for a million tokens read and written
     api_key_env=NAME         the environment variable that holds the key; the key itself must not stand here
+    connect_timeout=5        seconds to wait for a connection; default 10
+    read_timeout=60          seconds to wait for the next bytes of a reply, so for the longest answer; default 600
+    timeout=120              seconds that a call may take; default 900, of hosted models 600
+    wait=600                 seconds that an unreachable server is waited for; default 60
     adapter=NAME             a LoRA adapter that the server has loaded
     logprobs=processed       what the server's log-probabilities are; see `marl_gem.llm.http.HTTPModel`
 
-`adapter` and `logprobs` are for servers only, `price` and `api_key_env` for servers and hosted models. A training run
-takes temperature, top_p and max_tokens (default as in training), strategy and judge. Nothing else takes values.
+`adapter`, `logprobs`, `connect_timeout` and `read_timeout` are for servers only; `price`, `api_key_env`, `timeout` and
+`wait` for servers and hosted models. The judge is waited for as the model is. A training run takes temperature, top_p
+and max_tokens (default as in training), strategy and judge. Nothing else takes values.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ import msgspec
 
 from marl_gem.errors import AgentError, ConfigError
 from marl_gem.llm.models import ModelSpec, kind_of
-from marl_gem.specs.values import VALUES, read_values, write_values
+from marl_gem.specs.values import VALUES, WAITS, read_values, write_values
 
 Kind: TypeAlias = Literal["random", "human", "scripted", "replay", "run", "http", "litellm", "hf"]
 
@@ -79,6 +84,10 @@ class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning: Literal["keep", "drop"] | None = None
     price: tuple[float, float] | None = None
     api_key_env: str | None = None
+    connect_timeout: float | None = None
+    read_timeout: float | None = None
+    timeout: float | None = None
+    wait: float | None = None
     adapter: str | None = None
     logprobs: Literal["raw", "processed", "off"] | None = None
 
@@ -96,6 +105,10 @@ class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True):
         if "judge" in values and "strategy" not in values:
             raise ConfigError(f"{who}: a judge needs a strategy to judge in, as in {who},strategy=NAME,judge=MODEL@URL")
         return cls(kind, name, url, checkpoint, **values)
+
+    def without_waits(self) -> Self:
+        """The same policy without time-outs and wait, which change no answer: a run may be resumed with others."""
+        return msgspec.structs.replace(self, **dict.fromkeys(WAITS))
 
     def __str__(self) -> str:
         """The text from which `parse` gives it back, the same for equal specs."""

@@ -131,6 +131,13 @@ VALUES = {
     "api_key_env": Value(
         _matching("[A-Z][A-Z0-9_]*"), "the name of an environment variable, as in OPENAI_API_KEY", _REMOTE, shown=False
     ),
+    "connect_timeout": Value(_number(0, above=True), "a number of seconds above 0", _SERVED),
+    "read_timeout": Value(_number(0, above=True), "a number of seconds above 0", _SERVED),
+    "timeout": Value(_number(0, above=True), "a number of seconds above 0", _REMOTE),
+    "wait": Value(_number(0), "a number of seconds from 0 up", _REMOTE),
     "adapter": Value(_matching(".+"), "the name of an adapter", _SERVED),
     "logprobs": Value(_matching("raw|processed|off"), "raw, processed or off", _SERVED),
 }
+
+WAITS = ("connect_timeout", "read_timeout", "timeout", "wait")
+"""The values that say how long a server is waited for; none changes an answer."""

@@ -118,9 +118,9 @@ class RecordEpisodes(Wrapper):
         episode, self._builder = self._builder, None
         if not (episode and episode.turns and self._journal):
             return
-        line = to_json(episode.episode(returns=returns, cut_short=not over, **self._episode_fields))
+        line = to_json(episode.episode(returns=returns, cut_short=not over, **self._episode_fields)).encode("ascii")
         try:
-            self._journal.append(f"{line}\n".encode())
+            self._journal.append([line])
         except JournalError as error:
             raise _unwritable(self._journal.path, error) from error
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from marl_gem.cli import app
-from marl_gem.errors import AgentError, ConfigError, InvalidOption, MarlGemError, RegistryError
+from marl_gem.errors import AgentError, ConfigError, InvalidOption, MarlGemError, RecordError, RegistryError
 from marl_gem.types import Episode, from_json
 
 KUHN = "game:KuhnPoker-v0"
@@ -50,7 +50,7 @@ def test_options_and_wrappers_reach_the_env(tmp_path: Path) -> None:
     run("tests.toys:NumberGame", "-n", "3", "--wrap", "reward_scale=10", "--wrap", "time_limit=2", "--out", file)
     for episode in episodes(file):
         assert len(episode.turns) == 2 and all(turn.reward in (10.0, 20.0, 30.0) for turn in episode.turns)
-    run(KUHN, "-o", "max_steps=1", "--out", file)
+    run(KUHN, "-o", "max_steps=1", "--out", file, "--force")
     assert len(episodes(file)[0].turns) == 1
 
 
@@ -78,3 +78,22 @@ def test_the_same_seed_is_the_same_game(tmp_path: Path) -> None:
 def test_what_makes_no_sense(arguments: list[str], kind: type[MarlGemError], message: str) -> None:
     with pytest.raises(kind, match=message):
         run(KUHN, *arguments)
+
+
+def test_a_recording_is_never_overwritten_without_being_asked(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "games.jsonl"
+    run(KUHN, "--out", file)
+    before = file.read_text()
+    with pytest.raises(RecordError, match="exists already; choose another name, or replace it with --force"):
+        run(KUHN, "--seed", "1", "--out", file)
+    assert file.read_text() == before
+    run(KUHN, "--seed", "1", "--out", file, "--force")
+    assert file.read_text() != before and [path.name for path in file.parent.iterdir()] == ["games.jsonl"]
+
+
+def test_a_recording_that_cannot_be_written_is_an_error_before_the_first_episode(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RecordError, match="cannot write"):
+        run("tests.toys:NumberGame", "--seat", "a=human", "--out", tmp_path / "file" / "games.jsonl")
+    with pytest.raises(RecordError, match="is a folder"):
+        run(KUHN, "--out", tmp_path)

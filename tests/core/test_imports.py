@@ -22,7 +22,7 @@ LAYERS = [
     {"env"},
     {"policies", "episode_builder"},
     {"analysis", "wrappers", "convert", "vector"},
-    {"rollout", "registry", "specs", "testing"},
+    {"episode_play", "rollout", "registry", "specs", "testing"},
     {"evaluation"},
     {"export", "viewer"},
     {"scenarios", "trainers"},

@@ -88,6 +88,17 @@ class TestResume:
             evaluate(**asked | change, out=tmp_path / "run", resume=True)
         assert {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
 
+    def test_a_server_may_be_waited_for_longer(self, tmp_path: Path) -> None:
+        def run_with(values: str, n: int, resume: bool) -> str:
+            player = Player(f"tiny@http://127.0.0.1:8000/v1{values}", always("heads"))
+            plan = plan_evaluation(Slow, {"a": player, "b": player}, Numbers(n))
+            return run(plan, tmp_path / "run", resume=resume).report.matches[0].players["a"].who
+
+        run_with(",wait=5", 2, resume=False)
+        assert run_with(",wait=600,timeout=60", 4, resume=True).endswith(",wait=600,timeout=60")
+        with pytest.raises(ConfigError, match="temperature=0"):
+            run_with(",wait=600,temperature=0", 4, resume=True)
+
     def test_a_change_of_sampling_is_an_error(self, tmp_path: Path) -> None:
         from marl_gem.llm import Sampling
         from marl_gem.policies import LLMPolicy
@@ -159,11 +170,13 @@ class TestResume:
         evaluate(Slow, GUESS, n=4, out=tmp_path / "run")
         journal = tmp_path / "run" / "episodes.jsonl"
         lines = journal.read_bytes().splitlines(keepends=True)
+        plain = lines[1][: lines[1].rindex(b',"crc32"')] + b"}\n"
         for content, text in (
             ([lines[0], b"?\n", lines[2]], "line 2, is damaged"),
+            ([lines[0], lines[1].replace(b"Guess", b"Gless", 1)], "line 2, is damaged .*it does not fit its checksum"),
             ([lines[0], lines[1], lines[0]], "line 3: episode .* is there twice"),
-            ([lines[0], lines[1].replace(b'"seed":', b'"seed":1')], "line 2: episode .* is not of this run"),
-            ([lines[0], lines[1].replace(b'"id":"', b'"id":"x')], "line 2: episode .* is not of this run"),
+            ([lines[0], plain.replace(b'"seed":', b'"seed":1')], "line 2: episode .* is not of this run"),
+            ([lines[0], plain.replace(b'"id":"', b'"id":"x')], "line 2: episode .* is not of this run"),
         ):
             journal.write_bytes(b"".join(content))
             with pytest.raises(JournalError, match=text):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from marl_gem import Response, ToolSpec
-from marl_gem.errors import ContextTooLong, LLMError, ServerUnreachable, TransientLLMError
+from marl_gem.errors import ConfigError, ContextTooLong, LLMError, ServerUnreachable, TransientLLMError
 from marl_gem.llm import Sampling
 from marl_gem.llm.retry import Backoff, CircuitBreaker, Retrying
 from marl_gem.types import Message
@@ -132,10 +132,25 @@ def test_attempts_are_limited() -> None:
     assert model.calls == 3 and caught.value.__cause__ is BUSY
 
 
-def test_patience_is_limited() -> None:
-    clock, model = Clock(), Scripted(*[BUSY] * 99)
+@pytest.mark.parametrize(("error", "given"), [(BUSY, {"retry_for": 20}), (UNREACHABLE, {"patience": 20})])
+def test_the_time_of_retries_is_limited(error: TransientLLMError, given: dict[str, float]) -> None:
+    clock, model = Clock(), Scripted(*[error] * 99)
+    breaker = CircuitBreaker(failures=99, backoff=clock.backoff())
     with pytest.raises(TransientLLMError, match="gave up after 5 attempts in 15 s"):
-        asyncio.run(ask(Retrying(model, attempts=99, patience=20, backoff=clock.backoff())))
+        asyncio.run(ask(Retrying(model, attempts=99, breaker=breaker, backoff=clock.backoff(), **given)))  # type: ignore[arg-type]
+
+
+def test_an_unreachable_server_is_waited_for_longer_than_one_that_answers_with_errors() -> None:
+    clock = Clock()
+    server = Server(clock, lambda now: now >= 2000)
+    llm = Retrying(server, patience=3000, retry_for=10, backoff=clock.backoff())
+    assert asyncio.run(ask(llm)).text == "hi 3 7 1" and clock.now >= 2000
+
+
+@pytest.mark.parametrize("given", [{"patience": float("nan")}, {"patience": -1}, {"attempts": 0}, {"retry_for": -1}])
+def test_numbers_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        Retrying(Scripted(), **given)
 
 
 def test_a_server_may_ask_for_a_wait() -> None:
@@ -158,7 +173,7 @@ def test_a_server_that_comes_back_costs_retries_and_no_calls() -> None:
     """Fifty callers, a server unreachable from 0 to 60 s: one probe at a time."""
     clock = Clock()
     server = Server(clock, lambda now: now >= 60)
-    answers = asyncio.run(ask_all(Retrying(server, backoff=clock.backoff()), 50))
+    answers = asyncio.run(ask_all(Retrying(server, patience=900, backoff=clock.backoff()), 50))
     assert all(isinstance(answer, Response) for answer in answers)
     assert server.calls < 50 + 20 + 50, "all once, then probes, then all again"
     assert 60 <= clock.now < 120
@@ -170,15 +185,27 @@ def test_an_unreachable_server_and_its_return_are_logged_once(caplog: pytest.Log
     breaker = CircuitBreaker(3, 900.0, clock.backoff())
     asyncio.run(ask_all(Retrying(server, backoff=clock.backoff(), breaker=breaker), 20))
     lost, back = [record.getMessage() for record in caplog.records]
-    assert lost == "no connection. All calls wait for the server, up to 900 s"
+    assert lost == "no connection. Its calls wait up to 900 s for it; wait=SECONDS after the model's URL changes that"
     assert back.startswith("reachable again after 1")
+
+
+def test_a_wait_is_announced_within_seconds_also_to_a_single_caller(caplog: pytest.LogCaptureFixture) -> None:
+    """By default a minute is waited."""
+    clock = Clock()
+    server = Server(clock, lambda now: now >= 10)
+    llm = Retrying(server, backoff=clock.backoff(first=3.0))
+    assert asyncio.run(ask(llm)).retries == 3 and not llm.breaker.is_open
+    assert [record.getMessage()[:42] for record in caplog.records] == [
+        "no connection. Its calls wait up to 60 s f",
+        "reachable again after 17 s",
+    ]
 
 
 def test_there_is_one_probe_at_a_time() -> None:
     async def scenario() -> None:
         clock = Clock()
         server = Server(clock, lambda now: now >= 100)
-        llm = Retrying(server, backoff=clock.backoff())
+        llm = Retrying(server, patience=900, backoff=clock.backoff())
         await ask_all_until_open(llm, server)
         server.most_live = 0
         waiting = [asyncio.create_task(ask(llm)) for _ in range(30)]
@@ -235,7 +262,7 @@ def test_a_cancelled_probe_lets_the_next_caller_be_the_probe() -> None:
     async def scenario() -> None:
         clock = Clock()
         server = Server(clock, lambda now: now >= 100)
-        llm = Retrying(server, backoff=clock.backoff(first=10.0))
+        llm = Retrying(server, patience=900, backoff=clock.backoff(first=10.0))
         await ask_all_until_open(llm, server)
         first, *others = [asyncio.create_task(ask(llm)) for _ in range(4)]
         await asyncio.sleep(0)

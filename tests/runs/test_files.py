@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marl_gem.errors import JournalError
-from marl_gem.runs.files import replacing, replacing_folder, write_file, write_json
+from marl_gem.runs.files import read_json_file, replacing, replacing_folder, write_file, write_json
 
 
 def names(folder: Path) -> list[str]:
@@ -23,9 +23,10 @@ class TestAFile:
         assert (tmp_path / "report.md").read_bytes() == "sécond \\ud800".encode()
         assert names(tmp_path) == ["report.md"]
 
-    def test_of_json_ends_with_a_newline(self, tmp_path: Path) -> None:
+    def test_of_json_ends_with_a_checksum_and_a_newline(self, tmp_path: Path) -> None:
         write_json(tmp_path / "report.json", {"a": 1})
-        assert (tmp_path / "report.json").read_text() == '{\n  "a": 1\n}\n'
+        assert (tmp_path / "report.json").read_text() == '{\n  "a": 1,\n  "crc32": "476d1ee6"\n}\n'
+        assert read_json_file(tmp_path / "report.json") == {"a": 1}
 
     def test_is_unchanged_on_a_full_disk(self, disk: Path) -> None:
         write_file(disk / "report.md", "first")

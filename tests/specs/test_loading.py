@@ -10,7 +10,14 @@ import pytest
 
 import marl_gem
 from marl_gem import registry
-from marl_gem.errors import CheckpointError, ConfigError, MarlGemError, RecordError, ServerUnreachable
+from marl_gem.errors import (
+    CheckpointError,
+    ConfigError,
+    MarlGemError,
+    RecordError,
+    ServerUnreachable,
+    TransientLLMError,
+)
 from marl_gem.llm import Sampling
 from marl_gem.llm.cache import ResponseCache
 from marl_gem.llm.models import Connection, Models
@@ -22,8 +29,9 @@ from marl_gem.types import Role
 
 pytest.importorskip("aiohttp")
 
+from marl_gem.llm.http import Timeouts
 from tests.event_loop import async_test
-from tests.fake_server import FakeServer, say, serving, status
+from tests.fake_server import FakeServer, hang, say, serving, status
 from tests.policy_texts import KEY, KUHN, URL, answer, load
 from tests.toys import always
 
@@ -98,6 +106,23 @@ async def test_log_probabilities_that_the_server_has_processed() -> None:
         ]
     assert [bool(response.logprobs) for response in responses] == [False, True, False]
     assert [bool(response.token_ids) for response in responses] == [True, True, False]
+
+
+@async_test
+async def test_time_outs_and_the_wait_for_a_server_are_set_by_the_text() -> None:
+    models = Models()
+    async with FakeServer(hang, *[status(502)] * 3) as server:
+        slow = load(f"tiny@{server.url},read_timeout=0.2,connect_timeout=5,wait=0", models=models)
+        slow.llm.attempts = 1
+        with pytest.raises(TransientLLMError, match=r"sent nothing for 0.2 s \(read_timeout\)"):
+            await answer(slow)
+        with pytest.raises(TransientLLMError, match="gave up after 1 attempts"):
+            await answer(slow)
+        waiting = load(f"tiny@{server.url}", models=models)
+        assert (await answer(waiting)).retries == 2, "by default an unreachable server is waited for"
+    assert waiting.llm.breaker is not slow.llm.breaker and waiting.llm.patience == 60
+    long = load(f"tiny@{server.url},read_timeout=2000").llm.llm
+    assert long.timeouts == Timeouts(10, 2000, 2010), "the time for a call is never less than for its answer"
 
 
 @async_test

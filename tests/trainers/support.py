@@ -14,6 +14,7 @@ import torch
 
 from marl_gem import MultiAgentEnv, SequentialSelector
 from marl_gem.overrides import apply_overrides
+from marl_gem.runs.journal import read_rows
 from marl_gem.trainers.config import TrainConfig, parse
 from marl_gem.trainers.imitation import warm_up
 from marl_gem.trainers.loop import TrainingLoop
@@ -146,7 +147,7 @@ def warmed_up(config: TrainConfig) -> tuple[TrainingLoop, list[dict[str, Any]]]:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run's metrics."""
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return read_rows(folder / "metrics.jsonl")
 
 
 def rows_without_times(folder: Path) -> list[dict[str, Any]]:
