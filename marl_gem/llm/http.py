@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from marl_gem.errors import ConfigError, ContextTooLong, LLMError, ServerUnreachable, TransientLLMError
 from marl_gem.llm import Sampling, wire
 from marl_gem.llm.http_client import HTTPClient, Reply, Timeouts
@@ -136,10 +138,13 @@ class HTTPModel:
         self._accepted_before = True
         try:
             completion = wire.read_reply(reply.body)
-            return wire.read_response(completion, version=version, seconds=reply.seconds, price=self.price)
+            response = wire.read_response(completion, version=version, seconds=reply.seconds, price=self.price)
         except ValueError as error:
             problem = f"with a reply that cannot be used: {error}"
             raise TransientLLMError(self._client.describe(reply, problem)) from None
+        if reply.redacted:  # the tokens would give the secret back
+            return msgspec.structs.replace(response, prompt_ids=(), token_ids=(), logprobs=())
+        return response
 
     async def health(self) -> None:
         """Ask whether the server works: `/health`, or the list of models where there is no such path.

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import math
 import os
-import re
 import socket
 import time
 import urllib.request
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from marl_gem.errors import ConfigError, LLMError, MissingPackage, ServerUnreachable, TransientLLMError
+from marl_gem.llm import secrets
 
 try:
     import aiohttp
@@ -28,9 +28,6 @@ MAX_BODY = 64 * 2**20
 
 SHORT_TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 """For requests that need no generation."""
-
-_SECRET = re.compile(r"key|token|secret|password|sig|code", re.IGNORECASE)
-"""Names of query parameters whose values are secret."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +50,19 @@ class Timeouts:
                 raise ConfigError(f"the time-out {name!r} is a number of seconds above 0, not {seconds}")
 
 
+HEADERS = ("Retry-After", "Location")
+"""The headers of a reply that are read."""
+
+
 class Reply(NamedTuple):
-    """A reply of the server: status, headers, body without secrets, and the seconds it took."""
+    """A reply of the server: status, the headers in `HEADERS`, the body, both without secrets, the seconds it took, and
+    whether there was a secret in the body."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     seconds: float
+    redacted: bool = False
 
     @property
     def text(self) -> str:
@@ -98,6 +101,7 @@ class HTTPClient:
         base = parse_url(url)
         self.base = base.with_user(None)
         self._login = base.user and f"{base.user}:{base.password or ''}"
+        self._url_secrets = tuple(secrets.url_secrets(str(base)))
         self.url = str(self.base.with_query(None))
         self.is_openai = base.host == "api.openai.com"
         self.api_key_env = api_key_env or ("OPENAI_API_KEY" if self.is_openai else None)
@@ -109,6 +113,11 @@ class HTTPClient:
         if self.api_key_env and not self._key():
             raise ConfigError(
                 f"{self.url} needs an API key in the environment variable {self.api_key_env}, which is not set"
+            )
+        if not self._key().isprintable():
+            raise ConfigError(
+                f"the API key in {self.api_key_env} holds a line break or another character that cannot be sent; "
+                "set the variable to the key alone"
             )
 
     async def send(self, method: str, path: str | URL, body: bytes | None = None) -> Reply:
@@ -132,8 +141,9 @@ class HTTPClient:
                     allow_redirects=False,
                     timeout=pool.session.timeout if body else SHORT_TIMEOUT,
                 ) as response:
-                    content = self._redact(await self._read(response))
-                    return Reply(response.status, response.headers, content, time.monotonic() - started)
+                    content, redacted = self._redacted(await self._read(response))
+                    headers = self._headers(response)
+                    return Reply(response.status, headers, content, time.monotonic() - started, redacted)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = self._no_reply(error)
         raise failure  # outside of `except`: aiohttp's errors hold the request and its key, and must not be the context
@@ -173,11 +183,13 @@ class HTTPClient:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if credentials := self._credentials():
             headers["Authorization"] = credentials
-        wait = self.timeouts
+        wait, proxy = self.timeouts, find_proxy(self.base)
+        if proxy:
+            self._url_secrets += tuple(secrets.url_secrets(proxy))
         return {
             "timeout": aiohttp.ClientTimeout(total=wait.total, sock_connect=wait.connect, sock_read=wait.read),
             "headers": headers,
-            "proxy": find_proxy(self.base),
+            "proxy": proxy,
         }
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -201,17 +213,23 @@ class HTTPClient:
             return f"Basic {b64encode(self._login.encode()).decode()}"
         return f"Bearer {key}" if (key := self._key()) else ""
 
-    def _without_secrets(self, text: str) -> str:
-        return self._redact(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+    def _secrets(self) -> list[str]:
+        """What must not be shown; the complete header too, since "Bearer x" is no ordinary word where the key is."""
+        credentials = self._credentials()
+        found = [credentials, credentials.partition(" ")[2], *self._url_secrets]
+        return [secret for secret in dict.fromkeys(found) if secret]
 
-    def _redact(self, body: bytes) -> bytes:
-        """Replace secrets that a server echoes; what is shorter than 8 characters may be any word, and stays."""
-        secrets = [self._key(), self._credentials().partition(" ")[2], (self._login or "").partition(":")[2]]
-        secrets += [value for name, value in self.base.query.items() if _SECRET.search(name)]
-        for secret in secrets:
-            if len(secret) >= 8:
-                body = body.replace(secret.encode(), b"[secret]")
-        return body
+    def _without_secrets(self, text: str) -> str:
+        return secrets.redact_message(text, self._secrets())
+
+    def _redacted(self, body: bytes) -> tuple[bytes, bool]:
+        """A body without secrets, and whether it held some."""
+        content = secrets.redact_body(body, self._secrets())
+        return content, content != body
+
+    def _headers(self, response: aiohttp.ClientResponse) -> dict[str, str]:
+        given = {name: response.headers[name] for name in HEADERS if name in response.headers}
+        return {name: self._without_secrets(value) for name, value in given.items()}
 
     # Errors
 

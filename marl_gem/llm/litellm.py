@@ -33,10 +33,14 @@ from marl_gem.errors import (
     TransientLLMError,
 )
 from marl_gem.llm import Sampling, wire
+from marl_gem.llm.secrets import redact_message, redact_value, url_secrets
 from marl_gem.types import Message, Response, ToolSpec
 
 COMPROMISED_VERSIONS = frozenset({"1.82.7", "1.82.8"})
 """Releases of litellm that an attacker published; they steal the API keys they find."""
+
+MAX_COST = 10_000.0
+"""US dollars; an answer that is said to cost more has no known cost."""
 
 
 class LiteLLMModel:
@@ -68,6 +72,7 @@ class LiteLLMModel:
         timeout: float = 600.0,
     ) -> None:
         self.model, self.url, self.api_key_env, self.price, self.timeout = model, url, api_key_env, price, timeout
+        self._url_secrets = url_secrets(url or "")
         if not 0 < timeout < math.inf:
             raise ConfigError(f"timeout is a number of seconds above 0, not {timeout}")
         self._litellm = load_litellm()
@@ -92,17 +97,17 @@ class LiteLLMModel:
         answer = await self._ask(request)
         if isinstance(answer, LLMError):
             raise answer  # outside of `except`: litellm's exception may hold the key, and must not be the context
-        seconds = time.monotonic() - started
+        body, list_price = answer
         try:
-            reply = wire.read_reply(wire.write_json(_without_secrets(answer.model_dump(), self._secrets())))
-            response = wire.read_response(reply, seconds=seconds, price=self.price)
+            reply = wire.read_reply(body)
+            response = wire.read_response(reply, seconds=time.monotonic() - started, price=self.price)
         except ValueError as error:
             raise TransientLLMError(f"{self.model} gave a reply that cannot be used: {error}") from None
         if not response.usage.get("prompt_tokens"):
             return msgspec.structs.replace(response, usage={}, cost=None)  # litellm gives 0 for unknown counts
         if self.price or self.url:
             return response
-        return msgspec.structs.replace(response, cost=answer._hidden_params.get("response_cost") or None)
+        return msgspec.structs.replace(response, cost=list_price)
 
     def _request(
         self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec]
@@ -117,11 +122,11 @@ class LiteLLMModel:
         clean: dict[str, Any] = msgspec.json.decode(wire.write_json(body))  # no lone surrogates
         return clean
 
-    async def _ask(self, request: dict[str, Any]) -> Any:
-        """litellm's answer, or the error that its exception stands for."""
+    async def _ask(self, request: dict[str, Any]) -> tuple[bytes, float | None] | LLMError:
+        """litellm's answer without secrets and its cost by the price list, or the error of its exception."""
         key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else None
         try:
-            return await self._litellm.acompletion(
+            answer = await self._litellm.acompletion(
                 **request,
                 api_key=key or ("none" if self.url else None),
                 api_base=self.url,
@@ -131,12 +136,14 @@ class LiteLLMModel:
                 _skip_mcp_handler=True,  # which would need the package mcp, for any tool
                 **{"no-log": True},
             )
+            body = wire.write_json(redact_value(answer.model_dump(), self._secrets()))
+            return body, _known_price(answer._hidden_params.get("response_cost"))
         except Exception as error:
             return self._failure(error)
 
     def _failure(self, error: Exception) -> LLMError:
         """The error for an exception of litellm."""
-        text = " ".join(_without_secrets(str(error), self._secrets()).split())
+        text = " ".join(redact_message(str(error), self._secrets()).split())
         message = f"{self.model}: {text[:400]}{'...' if len(text) > 400 else ''}"
         status = getattr(error, "status_code", None)
         kinds = {type(cause).__name__ for cause in _causes(error)}
@@ -184,7 +191,7 @@ class LiteLLMModel:
         candidates = [value.strip() for name, value in os.environ.items() if _SECRET.search(name)]
         values = [value for value in candidates if len(value) >= 16 and re.search("[0-9]", value)]
         key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
-        return [*values, key] if len(key) >= 8 else values
+        return list(dict.fromkeys(filter(None, [*values, key, key and f"Bearer {key}", *self._url_secrets])))
 
 
 @functools.cache
@@ -220,19 +227,13 @@ def load_litellm() -> Any:
 
 
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
+"""Names of environment variables that may hold an API key. Fewer than `is_secret_name` knows: the values of all others
+would be redacted in answers."""
 
 
-def _without_secrets(value: Any, secrets: Sequence[str]) -> Any:
-    """A text, or a structure of texts, without these secrets."""
-    if isinstance(value, str):
-        for secret in secrets:
-            value = value.replace(secret, "[secret]")
-        return value
-    if isinstance(value, dict):
-        return {name: _without_secrets(part, secrets) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_without_secrets(part, secrets) for part in value]
-    return value
+def _known_price(cost: Any) -> float | None:
+    """What an answer cost in US dollars; None for what is no such number, and for 0, which means unknown."""
+    return float(cost) if isinstance(cost, (int, float)) and 0 < cost < MAX_COST else None
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

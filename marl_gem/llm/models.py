@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,6 +25,7 @@ from marl_gem.errors import ConfigError
 from marl_gem.llm import LLM
 from marl_gem.llm.cache import Cached, ResponseCache
 from marl_gem.llm.retry import PATIENCE, CircuitBreaker, Retrying
+from marl_gem.llm.secrets import hide_in_urls, url_secrets
 
 Made = TypeVar("Made")
 Kind = Literal["http", "litellm", "hf"]
@@ -49,13 +50,13 @@ class ModelSpec(msgspec.Struct, frozen=True):
         """
         kind = kind_of(text)
         if kind is None:
-            raise ConfigError(f"{text!r} names no model; write MODEL@URL, litellm:PROVIDER/MODEL or hf:FOLDER")
+            raise ConfigError(f"{hide_in_urls(text)!r} names no model; write {_FORMS}")
         name, url = text.removeprefix(f"{kind}:"), ""
         if kind != "hf" and (at := _AT_URL.search(name)):
             name, url = name[: at.start()], name[at.start() + 1 :]
             _check_url(url)
         if not name and not url:
-            raise ConfigError(f"{text!r} lacks the model's name, as in {_EXAMPLES[kind]}")
+            raise ConfigError(f"{hide_in_urls(text)!r} lacks the model's name, as in {_EXAMPLES[kind]}")
         return cls(kind, name, url)
 
     def __str__(self) -> str:
@@ -142,19 +143,18 @@ def kind_of(text: str) -> Kind | None:
 
 
 _AT_URL = re.compile(r"@https?://", re.IGNORECASE)
-_SECRET = re.compile(r"key|token|secret|password|sig|code", re.IGNORECASE)
+_FORMS = "MODEL@URL, litellm:PROVIDER/MODEL or hf:FOLDER"
 _EXAMPLES = {"litellm": "litellm:openai/gpt-4o-mini", "hf": "hf:models/tiny", "http": "tiny@http://127.0.0.1:8000/v1"}
 
 
 def _check_url(url: str) -> None:
     try:
-        parts = urlsplit(url)
+        has_secrets, host = bool(url_secrets(url)), urlsplit(url).hostname
     except ValueError:
         raise ConfigError("the url of a model must look like http://127.0.0.1:8000/v1") from None
-    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-    if "@" in parts.netloc or any(_SECRET.search(name) for name in names):
+    if has_secrets:
         raise ConfigError(
-            f"the url at {parts.hostname} holds a password or a key, which would end up in files; put the key into an "
+            f"the url at {host} holds a password or a key, which would end up in files; put the key into an "
             "environment variable, and give that one's name as api_key_env=NAME"
         )
 

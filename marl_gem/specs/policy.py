@@ -48,6 +48,7 @@ import msgspec
 
 from marl_gem.errors import AgentError, ConfigError
 from marl_gem.llm.models import ModelSpec, kind_of
+from marl_gem.llm.secrets import hide_in_urls
 from marl_gem.specs.values import VALUES, WAITS, read_values, write_values
 
 Kind: TypeAlias = Literal["random", "human", "scripted", "replay", "run", "http", "litellm", "hf"]
@@ -163,7 +164,8 @@ def _read_who(who: str) -> tuple[Kind, str, str, int | None]:
         return cast(Kind, who), "", "", None
     before, comma, last = who.rpartition(",")
     if comma and (not last or last.strip() in VALUES):
-        raise ConfigError(f"{last!r} after {before} sets nothing; write NAME=VALUE, as in {before},temperature=0.7")
+        shown = hide_in_urls(before)
+        raise ConfigError(f"{last!r} after {shown} sets nothing; write NAME=VALUE, as in {shown},temperature=0.7")
     prefix, colon, rest = who.partition(":")
     if colon and prefix in ("scripted", "replay"):
         kind = cast(Kind, prefix)
@@ -193,5 +195,6 @@ def _unknown(who: str) -> str:
         meant = who.replace("@", "@http://", 1)
     elif who.count("/") == 1 and not who.startswith((".", "/", "runs/")) and "@" not in who:
         meant = f"litellm:{who} or {who}@URL"
-    hint = f" Did you mean {meant}?" if meant else ""
-    return f"there is no policy {who!r}, and no such folder.{hint} Write one of: {', '.join(_FORMS.values())}"
+    hint = f" Did you mean {hide_in_urls(meant)}?" if meant else ""
+    forms = ", ".join(_FORMS.values())
+    return f"there is no policy {hide_in_urls(who)!r}, and no such folder.{hint} Write one of: {forms}"

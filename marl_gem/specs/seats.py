@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from marl_gem.errors import AgentError
+from marl_gem.llm.secrets import hide_in_urls
 from marl_gem.specs.policy import RANDOM, PolicySpec
 from marl_gem.specs.scenario import ScenarioInfo
 
@@ -18,7 +19,7 @@ def parse_assignment(text: str) -> tuple[str, PolicySpec]:
     """
     name, _, who = text.partition("=")
     if not name or not who:
-        raise AgentError(f"{text!r} lacks a side; write NAME=WHO, as in player_0=random")
+        raise AgentError(f"{hide_in_urls(text)!r} lacks a side; write NAME=WHO, as in player_0=random")
     return name, PolicySpec.parse(who)
 
 
