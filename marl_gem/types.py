@@ -25,6 +25,7 @@ from typing import Any, Literal, NoReturn, NotRequired, TypeAlias, TypedDict, Ty
 
 import msgspec
 
+from marl_gem import bounds
 from marl_gem.errors import RecordError
 
 ContentPart: TypeAlias = dict[str, Any]
@@ -188,7 +189,11 @@ class Response(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The most that one episode may take; an episode that reaches a limit is truncated. None sets no limit."""
+    """The most that one episode may take; an episode that reaches a limit is truncated. None sets no limit.
+
+    Raises:
+        ConfigError: a limit is out of range, see `marl_gem.bounds`.
+    """
 
     # Responses of all agents.
     turns: int | None = None
@@ -201,6 +206,10 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     # In US dollars.
     cost: float | None = None
+
+    def __post_init__(self) -> None:
+        ranges = {"turns": bounds.TURNS, "tokens": bounds.TOKENS, "seconds": bounds.SECONDS, "cost": bounds.DOLLARS}
+        bounds.check_all("limits.", self, ranges)
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):

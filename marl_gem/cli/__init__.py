@@ -12,6 +12,7 @@ import typer
 
 from marl_gem.cli import exit_codes
 from marl_gem.cli.check import check, playthrough
+from marl_gem.cli.command import Command
 from marl_gem.cli.evaluate import evaluate, tournament
 from marl_gem.cli.export import export
 from marl_gem.cli.list import list_scenarios
@@ -27,15 +28,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command("list")(list_scenarios)
-app.command("play")(play)
-app.command("train")(train)
-app.command("eval")(evaluate)
-app.command("tournament")(tournament)
-app.command("view")(view)
-app.command("export")(export)
-app.command("check")(check)
-app.command("playthrough")(playthrough)
+for name, function in {
+    "list": list_scenarios,
+    "play": play,
+    "train": train,
+    "eval": evaluate,
+    "tournament": tournament,
+    "view": view,
+    "export": export,
+    "check": check,
+    "playthrough": playthrough,
+}.items():
+    app.command(name, cls=Command)(function)
 app.add_typer(tau, name="tau")
 
 
