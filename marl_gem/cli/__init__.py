@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for name, function in {
+_COMMANDS: dict[str, Callable[..., None]] = {
     "list": list_scenarios,
     "play": play,
     "train": train,
@@ -39,8 +40,9 @@ for name, function in {
     "export": export,
     "check": check,
     "playthrough": playthrough,
-}.items():
-    app.command(name, cls=Command)(function)
+}
+for _name, _function in _COMMANDS.items():
+    app.command(_name, cls=Command)(_function)
 app.add_typer(tau, name="tau")
 
 
