@@ -91,10 +91,14 @@ _REFUSALS = {
 }
 
 
-def refusals(error: str, body: Mapping[str, Any]) -> set[str]:
-    """The optional fields of a request that an error message names."""
-    fields = {*body, "tool_choice"} if "tools" in body and "tool_choice" not in body else set(body)
-    return {name for name, pattern in _REFUSALS.items() if name in fields and pattern.search(error)}
+def refusals(error: str, fields: Collection[str]) -> frozenset[str]:
+    """Those of the optional fields of a request that an error message names."""
+    return frozenset(name for name, pattern in _REFUSALS.items() if name in fields and pattern.search(error))
+
+
+def is_cut_short(error: str) -> bool:
+    """Whether a refusal says that a valid request allowed too few tokens, as OpenAI's reasoning models answer."""
+    return "max_tokens or model output limit was reached" in error
 
 
 def write_json(body: object) -> bytes:

@@ -57,7 +57,7 @@ FAULTS: dict[str, tuple[Behaviour, type[LLMError], str]] = {
     "400": (status(400, "roles must alternate"), LLMError, "400: roles must alternate"),
     "401": (status(401, "who?"), LLMError, "401: who.*api_key_env"),
     "403": (status(403), LLMError, "403"),
-    "404": (status(404, "no model"), LLMError, "404: no model. We asked for 'tiny'; it serves 'tiny'"),
+    "404": (status(404, "no model"), LLMError, "404: no model. It lists the model 'tiny' all the same"),
     "408": (status(408), TransientLLMError, "408"),
     "413": (status(413), LLMError, "413"),
     "422": (status(422, "bad value"), LLMError, "422: bad value"),
