@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from marl_gem.cli.exit_codes import CommandFailed
 from marl_gem.cli.terminal import Options, Wrappers, interruptible, out, person, plain, read_scenario, show_tallies
-from marl_gem.errors import MarlGemError
 from marl_gem.evaluation.tally import tally
 from marl_gem.export.target import export_target
 from marl_gem.policies import HumanPolicy
@@ -55,7 +55,7 @@ def play(
             draft.write_text("".join(f"{to_json(episode)}\n" for episode in episodes), "utf-8")
     for episode in episodes:
         if episode.error:
-            raise MarlGemError(f"game {episode.id} failed in {episode.error.origin}: {episode.error.message}")
+            raise CommandFailed(f"game {episode.id} failed in {episode.error.origin}: {episode.error.message}")
         if human or games == 1:
             _show(episode, human)
     if games > 1:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
+import os
 import signal
 import sys
 import warnings
@@ -42,6 +44,10 @@ class SafeConsole(Console):
                 text = printable(text)
                 style = style.update_link(None) if style and style.link else style  # a link is an escape sequence
             yield Segment(text, style, control)
+
+    def on_broken_pipe(self) -> None:
+        """Called while a write fails: it is an error like that of a full disk."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 out = SafeConsole()
