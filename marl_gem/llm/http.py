@@ -355,4 +355,6 @@ class _Adapter(NamedTuple):
 
 def _some(names: Sequence[str]) -> str:
     """The first ten of these names, for a message."""
-    return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return ", ".join(repr(name[:100]) for name in names[:10]) + (
+        f" and {len(names) - 10} more" if len(names) > 10 else ""
+    )

@@ -20,8 +20,7 @@ def test_an_evaluation_says_which_fields_were_not_sent_and_how_often(tmp_path: P
     assert numbers_of(result.report, "a").unsent == {"seed": 6} and numbers_of(result.report, "b").unsent == {}
     line = "The server of `tiny@http://127.0.0.1:8000/v1` takes no seed: not sent in {} of its {} requests."
     assert line.format(6, 6) in markdown(result.report)
-    seats = {"a": asked_without(), "b": always("1")}
-    resumed = evaluate(NumberGame, seats, n=5, out=tmp_path / "run", resume=True)
+    resumed = evaluate(NumberGame, {"a": asked_without(), "b": always("1")}, n=5, out=tmp_path / "run", resume=True)
     assert line.format(6, 10) in markdown(resumed.report), "the server took it later, which the report shows"
     assert report_of(tmp_path / "run")["matches"][0]["agents"]["a"]["unsent"] == {"seed": 6}
     plain = evaluate(NumberGame, always("1"), n=2)
