@@ -14,6 +14,7 @@ from marl_gem.cli import exit_codes
 from marl_gem.cli.check import check, playthrough
 from marl_gem.cli.evaluate import evaluate, tournament
 from marl_gem.cli.export import export
+from marl_gem.cli.interrupts import interrupts
 from marl_gem.cli.list import list_scenarios
 from marl_gem.cli.play import play
 from marl_gem.cli.tau import app as tau
@@ -43,4 +44,9 @@ def main() -> None:
     """The entry point. Errors that marl_gem raises on purpose, and files that cannot be used, are shown in one line."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars would break ours
     print_safely()
-    sys.exit(exit_codes.run(app))
+    sys.exit(exit_codes.run(_run_app))
+
+
+def _run_app() -> None:
+    with interrupts():
+        app()

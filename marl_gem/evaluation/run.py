@@ -175,8 +175,8 @@ async def run_async(
         plan = replace(plan, numbers=msgspec.structs.replace(plan.numbers, n=stored.n))
     await _check_random_seats(plan)
     setup = pack(plan, -(-concurrency // processes)) if processes > 1 else None
-    with run_lock(folder) if folder else contextlib.nullcontext():
-        store = ResultStore.open(plan, folder, resume)
+    with run_lock(folder) if folder else contextlib.nullcontext() as lock:
+        store = ResultStore.open(plan, folder, resume, lock)
         pending = len(plan.slots) - len(store.finished)
         live = min(concurrency, pending) if pending else concurrency
         processes = min(processes, pending)
@@ -188,7 +188,8 @@ async def run_async(
         finally:
             store.close()
         report = build_report(plan, store.finished, store.failures, store.attempts, playing.stopped)
-        if folder:
+        if folder and lock:
+            lock.check()
             write_report(report, folder)
             for match in plan.matches:
                 if match.folder:
