@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from marl_gem.errors import ConfigError
 from marl_gem.trainers.algorithms import make_algorithm
-from marl_gem.trainers.backends.adapters import CausalModel
+from marl_gem.trainers.backends.adapters import AdapterModel, CausalModel
 from marl_gem.trainers.backends.base import Backend, Weights
 from marl_gem.trainers.backends.frozen import FrozenModel
 from marl_gem.trainers.backends.local import LocalBackend
@@ -66,8 +66,15 @@ def make_learner(
     sampler = InProcessSampler(name, model, tokenizer, config.policy, frozen)
     sampler.sync(backend)
     pool = OpponentPool(config.training.pool_size, config.training.snapshot_every, snapshots)
-    needs = make_algorithm(config.algorithm.name, config.algorithm.options).needs
-    critic = TurnCritic(model, micro_batch_tokens=config.training.micro_batch_tokens) if needs.critic else None
+    sampler.llm.autocast = config.training.precision == "bfloat16"
+    critic = None
+    if make_algorithm(config.algorithm.name, config.algorithm.options).needs.critic:
+        if isinstance(model, AdapterModel):
+            raise ConfigError(
+                f"algorithm.name: {config.algorithm.name!r} has a critic, a model of its own, which adapters do not "
+                "have; set policy.lora_rank = 0, or choose another algorithm"
+            )
+        critic = TurnCritic(model, micro_batch_tokens=config.training.micro_batch_tokens)
     return Learner(backend, sampler, pool, critic)
 
 
@@ -90,36 +97,3 @@ def device(name: str) -> torch.device:
     if found.type == "meta":
         raise ConfigError("device: 'meta' holds no numbers; choose cpu, cuda, mps or auto")
     return found
-
-
-def load_pretrained(folder: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model and its tokenizer from a folder, in the layout of transformers; nothing is downloaded.
-
-    The weights are float32 whatever the folder holds: in bfloat16 most steps of a small learning rate round to nothing.
-
-    Raises:
-        ConfigError: the folder holds none.
-    """
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
-        )
-        return model, tokenizer
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder!r} holds no transformers model with a tokenizer: {error}") from error
-
-
-def check_pretrained(folder: str) -> None:
-    """Read of a model in a folder what is read quickly: its configuration and its tokenizer.
-
-    Raises:
-        ConfigError: the folder holds none, or a tokenizer without what a conversation needs.
-    """
-    try:
-        AutoConfig.from_pretrained(folder, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder!r} holds no transformers model with a tokenizer: {error}") from error
-    if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
-        raise ConfigError(f"the tokenizer in {folder!r} needs a chat template and an end-of-sequence token")

@@ -27,6 +27,7 @@ from marl_gem.runs.outcomes import outcomes
 from marl_gem.seeding import derive_seed
 from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
+from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.batch import Batch, Trajectory, completed, trajectories
 from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.league import League, Opponent
@@ -130,7 +131,8 @@ class TrainingLoop:
         if begins and (training.kl or training.kl_final):
             learner.backend.set_reference()
         if self._uses_pool:
-            learner.pool.snapshot(learner.backend.version, learner.backend.weights)
+            half = training.precision == "bfloat16"
+            learner.pool.snapshot(learner.backend.version, lambda: _halved(learner.backend.weights(), half))
 
     def _plan(self, phase: TrainingPhase) -> list[PlannedEpisode]:
         """This update's episodes, and who learns from each."""
@@ -242,6 +244,11 @@ class TrainingLoop:
             kl_weight=linear(training.kl, training.kl_final, done, phase.length),
             name_metrics=len(self.learners) > 1,
         )
+
+
+def _halved(weights: Weights, half: bool) -> Weights:
+    """The weights, in bfloat16 if `half`: what a run computes in, and enough for an opponent."""
+    return {name: value.bfloat16() if half else value for name, value in weights.items()}
 
 
 def _by_versions(

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import torch
 
+from marl_gem.llm.pretrained import load_pretrained
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.check import imitates
 from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.demonstrations import collect_demonstrations, demonstration_texts
-from marl_gem.trainers.learner import Learner, load_pretrained, make_learner
+from marl_gem.trainers.learner import Learner, make_learner
 from marl_gem.trainers.loop import TrainingLoop, seed_part
 from marl_gem.trainers.schedule import learner_seats, training_phases
+from marl_gem.trainers.shared_base import load_base
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from marl_gem.types import Episode
 
@@ -41,6 +43,11 @@ def record_name(name: str, config: TrainConfig) -> str:
 
 
 def _pretrained(config: TrainConfig, names: Sequence[str], _: Sequence[Sequence[Episode]]) -> dict[str, Learner]:
+    if config.policy.lora_rank:
+        shared, tokenizer = load_base(config.policy, half=config.training.precision == "bfloat16")
+        seeds = {name: derive_seed(config.seed, "adapter", *seed_part(name)) for name in names}
+        models = {name: shared.adapter(name, seed=seeds[name]) for name in names}
+        return {name: make_learner(record_name(name, config), config, models[name], tokenizer) for name in names}
     folder = config.policy.start_from
     return {name: make_learner(record_name(name, config), config, *load_pretrained(folder)) for name in names}
 

@@ -7,9 +7,9 @@ each was drawn with. An earlier answer goes into the next prompt as the token id
 from __future__ import annotations
 
 import asyncio
-import json
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 from marl_gem.errors import ContextTooLong, LLMError, MissingPackage
 from marl_gem.llm import Sampling
 from marl_gem.llm.wire import split_reasoning
-from marl_gem.types import Message, Response, ToolSpec, to_json
+from marl_gem.types import Message, Response, ToolSpec
 
 try:
     import torch
-    from jinja2 import TemplateError
-    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from marl_gem.llm.chat_template import ChatTemplate
+    from marl_gem.llm.pretrained import load_pretrained
 except ImportError as error:
     raise MissingPackage(error.name or "torch", "train", "a model in this process") from error
-
-_MARK = "\x00message\x00"
 
 
 class TransformersLLM:
@@ -41,22 +41,28 @@ class TransformersLLM:
         tokenizer: its tokenizer, with a chat template and an end-of-sequence token.
         name: goes into records, followed by the version.
         max_batch: the greatest number of requests in one forward pass.
+        template_options: variables of the chat template, such as {"enable_thinking": False}.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str = "model", max_batch: int = 1024
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str = "model",
+        max_batch: int = 1024,
+        template_options: Mapping[str, Any] | None = None,
     ) -> None:
-        if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
-            raise LLMError(f"the tokenizer of {name!r} needs a chat template and an end-of-sequence token")
         self.model = model
         self.tokenizer = tokenizer
+        self.template = ChatTemplate(tokenizer, name, options=template_options, ends=_ends(model))
         self.base_name = name
         self.version = 0
-        self._end, self._end_text = tokenizer.eos_token_id, tokenizer.eos_token  # stored: the look-up is slow
         self.max_batch = max_batch
+        self.autocast = False
+        """Whether the model computes in bfloat16 where that loses little, as a trainer with this precision does."""
+        self._rows = model.get_input_embeddings().weight.shape[0]
         self._waiting: list[_Request] = []
-        self._encode_piece = lru_cache(100_000)(self._encode_text)
-        self._render = lru_cache(100_000)(self._render_messages)
         self._decode = lru_cache(10_000)(self._decode_tokens)
 
     @property
@@ -87,29 +93,19 @@ class TransformersLLM:
         return await request.answer
 
     def encode(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[int, ...]:
-        """The token ids of a prompt; the chat template shows the tools.
-
-        Answers that carry their token ids keep them, reasoning included. The name of a control token inside of a
-        message is encoded as plain text, so that no message can imitate another role.
+        """The token ids of a prompt, see `ChatTemplate.encode`.
 
         Raises:
-            LLMError: the chat template does not show every message once, in order.
+            LLMError: the chat template does not show every message once, in order, or the tokenizer is another model's.
         """
-        pieces = self._render(tuple(message["role"] for message in messages), tuple(map(to_json, tools))).split(_MARK)
-        if len(pieces) != len(messages) + 1:
-            raise LLMError(f"the chat template of {self.name} leaves out or repeats messages; use another tokenizer")
-        ids = list(self._encode_piece(pieces[0], False))
-        for message, piece in zip(messages, pieces[1:], strict=True):
-            content = message.get("token_ids") or self._encode_piece(_message_text(message), True)
-            ids += content
-            if content and content[-1] == self._end:
-                piece = piece.removeprefix(self._end_text)
-            ids += self._encode_piece(piece, False)
-        return tuple(ids)
+        ids = self.template.encode(messages, tools)
+        if max(ids, default=0) >= self._rows:
+            raise LLMError(f"{self.name} has no embedding for token {max(ids)}; its tokenizer is another model's")
+        return ids
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
-        """The token ids of a complete answer with this text, the end-of-sequence token included."""
-        return (*self._encode_piece(text, True), self._end)
+        """The token ids of a complete answer with this text, with the token that ends it."""
+        return self.template.encode_answer(text)
 
     @torch.inference_mode()
     def logprob(self, prompt: tuple[int, ...], answer: tuple[int, ...]) -> float:
@@ -128,7 +124,8 @@ class TransformersLLM:
         for start in range(0, len(requests), self.max_batch):
             batch = requests[start : start + self.max_batch]
             try:
-                answers = self._generate(batch)
+                with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.autocast):
+                    answers = self._generate(batch)
             except Exception as error:  # whatever it is, no request may be left waiting
                 failure = LLMError(f"{self.name} failed on a batch of {len(batch)}: {error}")
                 for request in batch:
@@ -161,13 +158,18 @@ class TransformersLLM:
             tokens, logprobs = _sample(
                 logits, [batch[i].sampling for i in live], [drafts[i].rng.random() for i in live]
             )
+            if not all(map(math.isfinite, logprobs)):
+                raise LLMError(
+                    "its logits are not finite numbers: the model's weights have diverged or are damaged. Take an "
+                    "earlier checkpoint, or train with a lower training.learning_rate"
+                )
             for i, token, logprob in zip(live, tokens, logprobs, strict=True):
                 drafts[i].tokens.append(token)
                 drafts[i].logprobs.append(logprob)
             unfinished = [
                 row
                 for row, i in enumerate(live)
-                if drafts[i].tokens[-1] != self._end
+                if drafts[i].tokens[-1] not in self.template.ends
                 and len(drafts[i].tokens) < batch[i].limit
                 and not (batch[i].sampling.stop and self._stopped(drafts[i], batch[i].sampling.stop))
             ]
@@ -200,7 +202,7 @@ class TransformersLLM:
             prompt_ids=request.prompt,
             token_ids=tokens,
             logprobs=tuple(draft.logprobs),
-            finish_reason="stop" if stopped or tokens[-1] == self._end else "length",
+            finish_reason="stop" if stopped or tokens[-1] in self.template.ends else "length",
             version=self.version,
             usage={"prompt_tokens": len(request.prompt), "completion_tokens": len(tokens)},
         )
@@ -214,28 +216,10 @@ class TransformersLLM:
 
     def _pad_left(self, prompts: Sequence[tuple[int, ...]]) -> tuple[torch.Tensor, torch.Tensor]:
         width = max(map(len, prompts))
-        pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self._end
+        pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
         ids = torch.tensor([(pad,) * (width - len(prompt)) + prompt for prompt in prompts], device=self.model.device)
         mask = torch.tensor([(0,) * (width - len(prompt)) + (1,) * len(prompt) for prompt in prompts])
         return ids, mask.to(self.model.device)
-
-    def _render_messages(self, roles: tuple[str, ...], tools: tuple[str, ...]) -> str:
-        """The chat template for messages of these roles, with a mark in place of each message's content."""
-        chat = [{"role": role, "content": _MARK} for role in roles]
-        functions = [{"type": "function", "function": json.loads(tool)} for tool in tools] or None
-        try:
-            return str(
-                self.tokenizer.apply_chat_template(chat, tools=functions, tokenize=False, add_generation_prompt=True)
-            )
-        except TemplateError as error:
-            raise LLMError(
-                f"the chat template of {self.name} refuses messages of the roles {roles}: {error}"
-            ) from error
-
-    def _encode_text(self, text: str, plain: bool) -> tuple[int, ...]:
-        """The token ids of a text; if `plain`, the names of control tokens in it are encoded as text."""
-        safe = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers do not take lone surrogates
-        return tuple(self.tokenizer.encode(safe, add_special_tokens=False, split_special_tokens=plain))
 
     def _decode_tokens(self, tokens: tuple[int, ...]) -> str:
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
@@ -300,22 +284,10 @@ def _nucleus(logprobs: torch.Tensor, top_p: Sequence[float]) -> torch.Tensor:
     return torch.log_softmax(remaining, dim=-1)
 
 
-def _message_text(message: Message) -> str:
-    """A message as text; its reasoning, if it has any, comes first."""
-    text = _text(message["content"])
-    return f"<think>\n{message['reasoning']}\n</think>\n\n{text}" if message.get("reasoning") else text
-
-
-def _text(content: str | list[dict[str, Any]]) -> str:
-    if isinstance(content, str):
-        return content
-    kinds = sorted({str(part.get("type")) for part in content} - {"text", "tool_result"})
-    if kinds:
-        raise LLMError(
-            f"a model in this process reads text only, but an observation holds {', '.join(kinds)}; use a server's "
-            "model, or a wrapper that describes it as text (marl_gem.wrappers.MapObservation)"
-        )
-    return "\n".join(part["text"] for part in content)
+def _ends(model: PreTrainedModel) -> list[int]:
+    """The tokens that end an answer, as the model's generation configuration says."""
+    given = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    return [given] if isinstance(given, int) else list(given or ())
 
 
 def load(
@@ -332,16 +304,10 @@ def load(
         max_batch: the greatest number of requests in one forward pass.
 
     Raises:
-        LLMError: the folder holds no such model, or its tokenizer has no chat template.
+        CheckpointError: the folder holds no such model, or an incomplete or damaged one; see `pretrained`.
     """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     bfloat16 = device.startswith("cuda") and torch.cuda.is_bf16_supported()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.bfloat16 if bfloat16 else torch.float32, local_files_only=True
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise LLMError(f"{folder} holds no model that transformers can load: {error}") from error
+    model, tokenizer = load_pretrained(folder, torch.bfloat16 if bfloat16 else torch.float32)
     return TransformersLLM(model.to(device), tokenizer, name=name or Path(folder).name, max_batch=max_batch)

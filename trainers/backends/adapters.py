@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -20,6 +20,9 @@ from transformers import PreTrainedModel
 from marl_gem.errors import ConfigError, MissingPackage
 
 Weights: TypeAlias = dict[str, torch.Tensor]
+
+ADAPTER = "adapter_model.safetensors"
+"""The file of an adapter's weights, in the layout of peft."""
 
 
 class SharedBase:
@@ -107,7 +110,7 @@ class SharedBase:
         config.inference_mode = True
         config.save_pretrained(str(folder))
         weights = {f"base_model.model.{key}": value for key, value in self.adapter_weights(name).items()}
-        save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        save_file(weights, folder / ADAPTER, metadata={"format": "pt"})
 
 
 class AdapterModel:
@@ -151,11 +154,13 @@ class AdapterModel:
     def get_output_embeddings(self) -> Any:
         return self.shared.model.get_output_embeddings()  # no part of an adapter, so none need be active
 
-    def parameters(self) -> list[torch.nn.Parameter]:
-        """The adapter's parameters, always in the same order."""
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """The adapter's parameters and their names, always in the same order."""
         marker = f".{self.name}."
-        found = {name: value for name, value in self.shared.model.named_parameters() if marker in f"{name}."}
-        return list(found.values())
+        return (item for item in self.shared.model.named_parameters() if marker in f"{item[0]}.")
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        return (value for _, value in self.named_parameters())
 
     def state_dict(self) -> Weights:
         return self.shared.adapter_weights(self.name)

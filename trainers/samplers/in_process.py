@@ -35,7 +35,7 @@ class InProcessSampler:
         config: PolicyConfig,
         frozen: FrozenModel | None = None,
     ) -> None:
-        self.llm = TransformersLLM(model, tokenizer, name=name)
+        self.llm = TransformersLLM(model, tokenizer, name=name, template_options=config.chat_template_kwargs)
         self.policy = llm_policy(config, self.llm)
         self._config = config
         self._frozen = frozen or FrozenModel(model)
@@ -49,7 +49,11 @@ class InProcessSampler:
     def opponent(self, snapshot: Snapshot) -> LLMPolicy:
         model = self._frozen.load(snapshot.weights)
         if self._opponent is None:
-            self._opponent = TransformersLLM(model, self.llm.tokenizer, name=self.llm.base_name)
+            options = self._config.chat_template_kwargs
+            self._opponent = TransformersLLM(
+                model, self.llm.tokenizer, name=self.llm.base_name, template_options=options
+            )
+            self._opponent.autocast = self.llm.autocast
         self._opponent.version = snapshot.version
         return llm_policy(self._config, self._opponent)
 
@@ -60,11 +64,12 @@ class InProcessSampler:
         answered = [Exchange(turn.observation, turn.response) for turn in episode.turns_of(agent)]
         history = History([*answered, Exchange(last, None)])
         role = episode.roles.get(agent, Role())
-        messages = without_reasoning(view(self._config.view)(role, history))
-        ids = self.llm.encode(messages, role.tools)
+        messages = view(self._config.view)(role, history)
+        ids = self.llm.encode(messages if self._config.keep_reasoning else without_reasoning(messages), role.tools)
         return ids if len(ids) <= self.llm.context else ()
 
 
 def llm_policy(config: PolicyConfig, llm: TransformersLLM) -> LLMPolicy:
     """A model seen through the configuration's view, whose responses are sampled as the configuration says."""
-    return LLMPolicy(llm, view(config.view), Sampling(config.max_tokens, config.temperature))
+    sampling = Sampling(config.max_tokens, config.temperature)
+    return LLMPolicy(llm, view(config.view), sampling, keep_reasoning=config.keep_reasoning)
