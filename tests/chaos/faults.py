@@ -19,7 +19,7 @@ from typing import Any
 from marl_gem import MultiAgentEnv, SequentialSelector
 from marl_gem.evaluation import Numbers, Player, plan_evaluation, run
 from marl_gem.policies import Policy
-from marl_gem.specs import load_policy
+from marl_gem.specs import ScenarioSpec, load_policy
 from tests.chaos.fault_server import FAULTS, answer_to, fault_server
 from tests.chaos.table import Row
 
@@ -52,7 +52,7 @@ def long_round(seed: int) -> list[Row]:
 
     def player(url: str) -> Player:
         text = f"tiny@{url},{waits}"
-        return Player(text, load_policy(text, Recall))
+        return Player(text, load_policy(text, ScenarioSpec.parse(Recall)))
 
     return attack(seed, 10_000, player, concurrency=256, processes=2, down=1.0)
 

@@ -35,8 +35,8 @@ def test_a_fault_that_was_scored_would_be_seen(tmp_path: Path) -> None:
     (tmp_path / "episodes.jsonl").write_text(f"{json.dumps(episode)}\n" * 2)
     failed = {"id": "1.0", "error": {"origin": "env", "message": "x"}}
     (tmp_path / "errors.jsonl").write_text(json.dumps(failed) + "\n")
-    report = {"episodes": dict.fromkeys(["planned", "counted", "pending", "failed", "failed_ever", "endings"])}
-    report |= {"errors": [], "tokens": 0, "matches": [{"agents": {}}]}
+    counts = dict.fromkeys(["planned", "counted", "pending", "failed", "failed_ever", "endings"])
+    report: dict[str, object] = {"episodes": counts, "errors": [], "tokens": 0, "matches": [{"agents": {}}]}
     (tmp_path / "report.json").write_text(json.dumps(report))
     broken: dict[str, list[str]] = {promise: [] for promise in faults.PROMISES}
     faults._examine(tmp_path, ["0.0", "1.0", "2.0"], broken)
