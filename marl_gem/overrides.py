@@ -10,34 +10,63 @@ from typing import Any
 
 from marl_gem.errors import ConfigError
 
+DEEPEST = 32
+"""So deep lists, tables and sections may lie in each other. Each level costs those who read the value a call."""
+
 
 def apply_overrides(values: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """Apply assignments such as `training.updates=50` to nested values; gives a new dict.
 
     Raises:
-        ConfigError: an assignment has no `=`, or its name leads through a value that is no section.
+        ConfigError: an assignment has no `=`, its name leads through a value that is no section, or it is too deep.
     """
     result = copy.deepcopy(values)
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         *sections, last = name.strip().split(".")
         if not equals or not last:
-            raise ConfigError(f"{assignment!r} sets nothing; write name=value, as in training.updates=50")
+            raise ConfigError(f"{assignment!r:.100} sets nothing; write name=value, as in training.updates=50")
+        if len(sections) > DEEPEST:
+            raise ConfigError(f"{assignment!r:.100}: a name has at most {DEEPEST} dots, not {len(sections)}")
         target = result
         for section in sections:
             target = target.setdefault(section, {})
             if not isinstance(target, dict):
-                raise ConfigError(f"{assignment!r}: {section!r} is a value, not a section")
+                raise ConfigError(f"{assignment!r:.100}: {section!r} is a value, not a section")
         target[last] = read_value(text)
     return result
 
 
 def read_value(text: str) -> Any:
-    """A value as TOML where the text is TOML (numbers, true, lists, quoted text), else the text itself."""
+    """A value as TOML where the text is TOML (numbers, true, lists, quoted text), else the text itself.
+
+    Raises:
+        ConfigError: it is nested too deeply, or a number has too many digits.
+    """
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text.strip()
+    except ValueError as error:  # from 4,300 digits on
+        raise ConfigError(f"{text!r:.80} is no number that can be used: {error}") from error
+    except RecursionError:
+        raise ConfigError(_too_deep(text)) from None
+    if _depth(value) > DEEPEST:
+        raise ConfigError(_too_deep(text))
+    return value
+
+
+def _too_deep(text: str) -> str:
+    return f"{text!r:.80}: lists and tables may lie {DEEPEST} deep in each other, not deeper"
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and tables lie in each other; 0 for anything else."""
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, (list, dict))]:
+        depth += 1
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    return depth
 
 
 def write_value(value: Any) -> str:

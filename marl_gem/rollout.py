@@ -319,7 +319,7 @@ def _warn_at_work(threads: EnvThreads) -> None:
         f"calls of blocking envs have not returned: {which}. Python cannot stop a thread, so each is left to its "
         "thread, which closes the env when the call returns. Set a time-out where the scenario waits",
         RuntimeWarning,
-        stacklevel=2,
+        stacklevel=1,  # one line of code for all, so that the same count is shown once
     )
 
 

@@ -10,16 +10,17 @@ import sys
 
 import typer
 
+from marl_gem.cli import exit_codes
 from marl_gem.cli.check import check, playthrough
 from marl_gem.cli.evaluate import evaluate, tournament
 from marl_gem.cli.export import export
+from marl_gem.cli.interrupts import interrupts
 from marl_gem.cli.list import list_scenarios
 from marl_gem.cli.play import play
 from marl_gem.cli.tau import app as tau
-from marl_gem.cli.terminal import err, print_safely, show_error
+from marl_gem.cli.terminal import print_safely
 from marl_gem.cli.train import train
 from marl_gem.cli.view import view
-from marl_gem.errors import MarlGemError
 
 app = typer.Typer(
     help="A multi-agent gym for language-model agents.",
@@ -43,16 +44,9 @@ def main() -> None:
     """The entry point. Errors that marl_gem raises on purpose, and files that cannot be used, are shown in one line."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars would break ours
     print_safely()
-    try:
+    sys.exit(exit_codes.run(_run_app))
+
+
+def _run_app() -> None:
+    with interrupts():
         app()
-    except MarlGemError as error:
-        show_error(str(error))
-        sys.exit(2)
-    except OSError as error:
-        if error.filename is None:  # no file that the user named: a bug, shown with its traceback
-            raise
-        show_error(f"{error.filename}: {error.strerror or error}")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        err.print("stopped")
-        sys.exit(130)

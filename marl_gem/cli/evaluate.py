@@ -15,7 +15,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from marl_gem.cli.terminal import Options, Wrappers, err, out, person, read_scenario, stop_on_interrupt
+from marl_gem.cli.exit_codes import ExitCode
+from marl_gem.cli.interrupts import stop_on_interrupt
+from marl_gem.cli.terminal import Options, Wrappers, err, out, person, read_scenario
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import (
     Budget,
@@ -237,29 +239,27 @@ def _player(policy: PolicySpec, scenario: ScenarioSpec, agents: tuple[str, ...],
 def _run(plan: Plan, asked: _Asked, concurrency: int, processes: int, budget: Budget) -> None:
     folder, human = asked.folder, any(isinstance(player.policy, HumanPolicy) for player in plan.players)
     command = "tournament" if plan.kind == "tournament" else "eval"
-    again = f"marl-gem {command} --out {escape(str(folder))} --resume"
+    again = f"marl-gem {command} --out {folder} --resume"
     err.print(f"[bold]{escape(plan.info.scenario)}[/]: {len(plan.slots)} episodes in {escape(str(folder))}")
-    try:
-        with stop_on_interrupt("the episodes that are live") as stop, _shown(plan, human) as watch:
-            result = run(
-                plan,
-                folder,
-                resume=asked.resume,
-                concurrency=1 if human else concurrency,
-                processes=processes,
-                budget=budget,
-                stop=lambda: bool(stop),
-                watch=watch,
-            )
-    except KeyboardInterrupt:
-        err.print(f"stopped at once. Continue with:\n  {again}", soft_wrap=True)
-        sys.exit(130)
+    with stop_on_interrupt("the episodes that are live", again) as stop, _shown(plan, human) as watch:
+        result = run(
+            plan,
+            folder,
+            resume=asked.resume,
+            concurrency=1 if human else concurrency,
+            processes=processes,
+            budget=budget,
+            stop=lambda: bool(stop),
+            watch=watch,
+        )
     out.print(Markdown(summary(result.report), hyperlinks=False))
     for file in sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != "."):
         out.print(f"  {escape(str(file))}", soft_wrap=True)
     if result.pending:
-        err.print(f"[yellow]{result.pending} episodes are pending.[/] Continue with:\n  {again}", soft_wrap=True)
-        sys.exit(130 if result.stopped == "interrupted" else 1)
+        err.print(
+            f"[yellow]{result.pending} episodes are pending.[/] Continue with:\n  {escape(again)}", soft_wrap=True
+        )
+        sys.exit(ExitCode.INTERRUPTED if result.stopped == "interrupted" else ExitCode.FAILED)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from marl_gem.cli.terminal import Options, Wrappers, interruptible, out, person, plain, read_scenario, show_tallies
-from marl_gem.errors import MarlGemError
+from marl_gem.cli.exit_codes import CommandFailed
+from marl_gem.cli.terminal import Options, Wrappers, out, person, plain, read_scenario, show_tallies
 from marl_gem.evaluation.tally import tally
 from marl_gem.export.target import export_target
 from marl_gem.policies import HumanPolicy
@@ -47,7 +47,7 @@ def play(
     seating = load_policies(policies, spec, human=person)
     human = any(isinstance(policy, HumanPolicy) for policy in seating.values())
     jobs = [Job(derive_seed(seed, "play", game), seating, str(game)) for game in range(games)]
-    with interruptible(), export_target(record, force=force) if record else nullcontext() as draft:
+    with export_target(record, force=force) if record else nullcontext() as draft:
         if draft:
             draft.touch()  # a file that cannot be written is an error before the first episode
         episodes = collect(spec.make, jobs, concurrency=1 if human else min(games, 256))
@@ -55,7 +55,7 @@ def play(
             draft.write_text("".join(f"{to_json(episode)}\n" for episode in episodes), "utf-8")
     for episode in episodes:
         if episode.error:
-            raise MarlGemError(f"game {episode.id} failed in {episode.error.origin}: {episode.error.message}")
+            raise CommandFailed(f"game {episode.id} failed in {episode.error.origin}: {episode.error.message}")
         if human or games == 1:
             _show(episode, human)
     if games > 1:

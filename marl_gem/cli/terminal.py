@@ -1,14 +1,14 @@
-"""What the commands share: the two streams, options that several take, tables of results, Ctrl-C."""
+"""What the commands share: the two streams, options that several take, tables of results."""
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
-import signal
+import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from traceback import format_exception
 from typing import Annotated, Any
 
@@ -42,6 +42,10 @@ class SafeConsole(Console):
                 text = printable(text)
                 style = style.update_link(None) if style and style.link else style  # a link is an escape sequence
             yield Segment(text, style, control)
+
+    def on_broken_pipe(self) -> None:
+        """Called while a write fails: it is an error like that of a full disk."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 out = SafeConsole()
@@ -122,38 +126,3 @@ def _show_mean(mean: float, interval: tuple[float, float]) -> str:
     """A mean with its 95% interval."""
     low, high = interval
     return f"{mean:.3f} [dim]{low:.3f} to {high:.3f}[/]"
-
-
-@contextmanager
-def stop_on_interrupt(after: str = "this update") -> Iterator[list[bool]]:
-    """The first Ctrl-C asks to stop after what is at hand (the list is no longer empty), the second stops at once."""
-    asked: list[bool] = []
-
-    def handle(*_: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(True)
-        err.print(f"[yellow]stopping after {after}; Ctrl-C again stops at once[/]")
-
-    with _handler(handle):
-        yield asked
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C interrupts at once, also while a person is asked inside the event loop."""
-
-    def handle(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with _handler(handle):
-        yield
-
-
-@contextmanager
-def _handler(handle: Any) -> Iterator[None]:
-    earlier = signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, earlier)

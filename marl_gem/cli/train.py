@@ -12,7 +12,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from marl_gem.cli.terminal import Options, Wrappers, out, show_share, show_tallies, stop_on_interrupt
+from marl_gem.cli.exit_codes import ExitCode
+from marl_gem.cli.interrupts import stop_on_interrupt
+from marl_gem.cli.terminal import Options, Wrappers, out, show_share, show_tallies
 from marl_gem.errors import MarlGemError, MissingPackage
 from marl_gem.overrides import apply_overrides, write_value
 from marl_gem.runs.folder import fresh_folder
@@ -108,20 +110,19 @@ def _stored_values(
 def _work(run: TrainingRun) -> None:
     """Let a run work, and show what came of it."""
     out.print(f"[bold]{escape(run.config.title)}[/] in {escape(str(run.folder))}")
-    try:
-        _watch(run)
+    again = f"marl-gem train --resume {run.folder}"
+    with stop_on_interrupt("this update", again) as stop:
+        _watch(run, stop)
         if run.report is None:
             run.save()
-    except KeyboardInterrupt:  # at once, and maybe in the middle of an update: what was saved before is what there is
-        pass
     if run.report is None:
         out.print(f"stopped. What there is lies in {escape(str(run.folder))}; go on with:")
-        out.print(f"  marl-gem train --resume {escape(str(run.folder))}", soft_wrap=True)
-        sys.exit(130)
+        out.print(f"  {escape(again)}", soft_wrap=True)
+        sys.exit(ExitCode.INTERRUPTED)
     _show_report(run, run.report)
 
 
-def _watch(run: TrainingRun) -> None:
+def _watch(run: TrainingRun, stop: Sequence[bool]) -> None:
     """Show how a run goes, until it ends or somebody asks it to stop."""
     imitated = "others" if run.config.imitation.seats else "random play"
     learning = "self-play" if run.config.is_self_play else "co-evolution"
@@ -134,7 +135,7 @@ def _watch(run: TrainingRun) -> None:
         TextColumn("{task.fields[summary]}"),
         console=out,
     )
-    with stop_on_interrupt() as stop, bar:
+    with bar:
         tasks: dict[str, Any] = {}
         newest: dict[str, dict[str, Any]] = {}
         for progress in run.work():

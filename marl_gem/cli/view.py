@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import typer
 from rich.markup import escape
 
-from marl_gem.cli.terminal import interruptible, out
+from marl_gem.cli.terminal import out
 from marl_gem.errors import MarlGemError
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.reader import RunReader
@@ -76,17 +76,16 @@ def _serve(library: RunLibrary, address: str, port: int | None, browser: bool) -
     from marl_gem.viewer.server import Server
 
     server = Server(library, port)
-    with interruptible():
-        try:
-            out.print(f"{escape(str(library.root))} is shown at [bold]{server.url}{escape(address)}[/]", soft_wrap=True)
-            out.print("[dim]Ctrl-C ends it. On another machine: ssh -L PORT:localhost:PORT, or --text[/]")
-            if browser:
-                webbrowser.open(server.url + address)
-            server.serve_forever(poll_interval=0.1)
-        except KeyboardInterrupt:
-            out.print("ended")
-        finally:
-            server.server_close()
+    try:
+        out.print(f"{escape(str(library.root))} is shown at [bold]{server.url}{escape(address)}[/]", soft_wrap=True)
+        out.print("[dim]Ctrl-C ends it. On another machine: ssh -L PORT:localhost:PORT, or --text[/]")
+        if browser:
+            webbrowser.open(server.url + address)
+        server.serve_forever(poll_interval=0.1)
+    except KeyboardInterrupt:
+        out.print("ended")
+    finally:
+        server.server_close()
 
 
 def _read_ahead(run: RunReader) -> None:

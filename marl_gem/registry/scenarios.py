@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +17,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from marl_gem.env import MultiAgentEnv
-from marl_gem.errors import InvalidOption, RegistryError, UnavailableScenario, UnknownScenario
+from marl_gem.errors import (
+    InvalidOption,
+    MarlGemError,
+    RegistryError,
+    ScenarioFault,
+    UnavailableScenario,
+    UnknownScenario,
+)
 from marl_gem.registry.tables import families, import_from_here, load_family, new_table, resolve
 from marl_gem.registry.wrappers import WrapperSpec
 from marl_gem.types import TurnOrder
@@ -131,11 +141,12 @@ def make(id: str, *, wrappers: Sequence[str | Mapping[str, Any] | WrapperSpec] =
     Raises:
         UnknownScenario, UnavailableScenario, InvalidOption, MissingPackage: each says what to do.
         RegistryError: a wrapper is unknown, or what was made is no env.
+        ScenarioFault: the scenario's constructor raised, and no options were given.
     """
     scenario = find(id)
     if scenario.unavailable:
         raise UnavailableScenario(f"{id} cannot work here: {scenario.unavailable}")
-    env = _make(scenario, {**scenario.options, **options})
+    env = _make(scenario, options)
     for wrapper in wrappers:
         env = WrapperSpec.parse(wrapper).wrap(env)
     return env
@@ -175,23 +186,54 @@ def options(id: str) -> dict[str, Any]:
     return found
 
 
-def _make(scenario: RegisteredScenario, options: dict[str, Any]) -> MultiAgentEnv:
-    id, max_steps = scenario.id, options.pop("max_steps", None)
-    if max_steps is not None and (not isinstance(max_steps, int) or max_steps < 1):
-        raise InvalidOption(f"{id}: max_steps is a whole number of steps from 1 up, not {max_steps!r}")
+def _make(scenario: RegisteredScenario, given: dict[str, Any]) -> MultiAgentEnv:
+    id, options = scenario.id, {**scenario.options, **given}
+    max_steps = options.pop("max_steps", None)
+    if max_steps is not None and (type(max_steps) is not int or max_steps < 1):
+        raise InvalidOption(f"{id}: max_steps is a whole number of steps from 1 up, not {max_steps!r:.80}")
     factory = resolve(scenario.entry_point)
     try:
         inspect.signature(factory).bind(**options)
     except TypeError as error:
         known = [name for name in inspect.signature(factory).parameters if name not in scenario.options]
         raise InvalidOption(f"{id}: {error}. It takes: {', '.join([*known, 'max_steps'])}") from error
-    env: MultiAgentEnv = factory(**options)
+    try:
+        env: MultiAgentEnv = factory(**options)
+    except MarlGemError:
+        raise
+    except (Exception, SystemExit) as error:
+        _check_types(id, factory, options)
+        kind = InvalidOption if given else ScenarioFault
+        values = f" with {', '.join(f'{name}={value!r:.80}' for name, value in given.items())}" if given else ""
+        raise kind(f"{id} cannot be made{values}: {type(error).__name__}: {error}") from error
     if not isinstance(env, MultiAgentEnv):
         raise RegistryError(f"{id} makes a {type(env).__name__}, not a MultiAgentEnv")
+    _check_types(id, factory, options)  # now that the scenario has had its say: its own messages are better
     env.scenario = id
     if max_steps is not None:
         env.max_steps = max_steps
     return env
+
+
+def _check_types(id: str, factory: Callable[..., MultiAgentEnv], options: Mapping[str, Any]) -> None:
+    """Compare plain values, which texts and files give, with the types that the factory's signature names.
+
+    Raises:
+        InvalidOption: a value is of another type.
+    """
+    try:
+        types = typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    except Exception:  # a name that is imported for type checkers alone
+        return
+    for name, value in options.items():
+        if name in types and isinstance(value, (bool, int, float, str, builtins.list, dict)):
+            try:
+                msgspec.convert(value, types[name])
+            except msgspec.ValidationError as error:
+                text = f"{id}: the option {name} cannot be {value!r:.80}: {error}"
+                raise InvalidOption(text.replace("`null`", "nothing")) from error
+            except TypeError:  # a type that holds no plain data alone, such as a callable
+                pass
 
 
 def _import_module(name: str, unknown: UnknownScenario) -> ModuleType:
@@ -201,7 +243,7 @@ def _import_module(name: str, unknown: UnknownScenario) -> ModuleType:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise UnknownScenario(f"{unknown} Nor is there a module {name!r} in {Path.cwd()} or installed.") from error
         raise RegistryError(f"the module {name!r} cannot be imported: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RegistryError(f"the module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
 
 
@@ -218,7 +260,7 @@ def _import_file(path: str, unknown: UnknownScenario) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise RegistryError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     return module

@@ -126,7 +126,7 @@ def load_family(family: str) -> None:
     before = _snapshot()
     try:
         point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _restore(before)  # half a family would be registered twice at the next try
         raise RegistryError(
             f"the scenarios {family}:... of {point.value} cannot be loaded: {type(error).__name__}: {error}"

@@ -30,12 +30,15 @@ def domain(name: str, corrected: bool = False) -> Domain:
     Raises:
         UnavailableScenario: its data is not on this machine; the message says how to get it.
         RecordError: a file of the data has the wrong content.
+        InvalidOption: there is no such domain.
     """
     if corrected:
         return replace(domain(name, False), corrected=True)
     if name == "desk":
         return desk.domain()
     kind = SHIPPED.get(name, name)
+    if kind not in SHIPPED.values():
+        raise InvalidOption(f"there is no domain {name!r}; there are {', '.join([*SHIPPED, *SHIPPED.values(), 'desk'])}")
     tools = importlib.import_module(f"marl_gem.scenarios.tau.{kind}")
     if name in SHIPPED:
         return load_domain(_HERE / "mini" / kind, tools, name=name, official=kind)
