@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections import deque
+import warnings
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
+
+from marl_gem.faults import scenario_of
 
 Result = TypeVar("Result")
 
@@ -92,6 +95,17 @@ class EnvThreads:
                 while self._left:
                     self._none_left.clear()
                     await self._none_left.wait()
+
+    def warn_at_work(self) -> None:
+        """Warn of the calls that nobody waits for any more and that have not returned."""
+        counts = Counter(map(scenario_of, self.envs_at_work()))
+        which = ", ".join(f"{count} of {scenario}" for scenario, count in counts.items())
+        warnings.warn(
+            f"calls of blocking envs have not returned: {which}. Python cannot stop a thread, so each is left to its "
+            "thread, which closes the env when the call returns. Set a time-out where the scenario waits",
+            RuntimeWarning,
+            stacklevel=1,  # one line of code for all, so that the same count is shown once
+        )
 
     def _start(self, env: object, function: Callable[[], Any]) -> _Call:
         if self._busy == self._count:

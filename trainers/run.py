@@ -122,8 +122,8 @@ class TrainingRun:
         Raises:
             JournalError: another process works on this run, or the folder cannot be written.
         """
-        with run_lock(self.folder):
-            log = MetricsLog(self.folder, self.loop.updates if self.loop else -1)
+        with run_lock(self.folder) as lock:
+            log = MetricsLog(self.folder, self.loop.updates if self.loop else -1, lock)
             try:
                 loop = self.loop or (yield from self._begin(log))
                 yield from self._train(log, loop)

@@ -178,8 +178,8 @@ async def run_async(
     share = -(-min(concurrency, len(plan.slots)) // max(1, processes))  # of each process, rounded up
     setup = pack(plan, share) if processes > 1 else None
     concurrency = min(concurrency, processes * episodes_that_fit(plan, share))
-    with run_lock(folder) if folder else contextlib.nullcontext():
-        store = ResultStore.open(plan, folder, resume)
+    with run_lock(folder) if folder else contextlib.nullcontext() as lock:
+        store = ResultStore.open(plan, folder, resume, lock)
         pending = len(plan.slots) - len(store.finished)
         processes = max(1, min(processes, pending))
         live = min(concurrency, pending) if pending else concurrency
@@ -191,7 +191,8 @@ async def run_async(
         finally:
             store.close()
         report = build_report(plan, store.finished, store.failures, store.attempts, playing.stopped)
-        if folder:
+        if folder and lock:
+            lock.check()
             write_report(report, folder)
             for match in plan.matches:
                 if match.folder:

@@ -1,7 +1,7 @@
 """Files and folders that are written completely or not at all.
 
 A draft is written beside the target, flushed to disk and renamed. A reader sees the old content or the new one. A
-draft of a killed process stays as a hidden file, and nothing reads it.
+draft of a killed process stays as a hidden file, which nothing reads, until the run is locked again.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,9 @@ from typing import Any
 
 from marl_gem.errors import JournalError
 from marl_gem.runs.checksum import parse_object, with_checksum
+
+_LEFT = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>draft|old)(\.\w+)?")
+"""The name of a draft, or of a folder that is being replaced."""
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -94,6 +98,22 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what killed writers left in a folder and in the folders in it. A folder that was being replaced when its
+    writer was killed is put back."""
+    for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
+        if not (left := _LEFT.fullmatch(path.name)):
+            continue
+        with contextlib.suppress(OSError):
+            target = path.with_name(left["name"])
+            if left["kind"] == "old" and not target.exists():
+                path.rename(target)
+            elif path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def flush(path: Path) -> None:
