@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
-    {"links", "errors", "faults", "plain_data", "types", "seeding", "overrides", "prefixes", "printable", "open_files"},
+    {"links", "errors", "faults", "plain_data", "types", "seeding", "overrides", "open_files", "prefixes", "printable"},
     {"selectors", "env_threads", "episode_clock", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
