@@ -187,6 +187,9 @@ class Response(msgspec.Struct, frozen=True, omit_defaults=True):
     # The number of exchanges that the view left out of the prompt because they did not fit.
     cut: int = 0
 
+    # Fields of the request that should have shaped the answer and were not sent, because the server does not take them.
+    unsent: tuple[str, ...] = ()
+
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """The most that one episode may take; an episode that reaches a limit is truncated. None sets no limit."""
