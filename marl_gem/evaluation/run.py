@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from marl_gem.errors import ConfigError, MissingPackage
+from marl_gem import bounds
+from marl_gem.errors import MissingPackage
 from marl_gem.evaluation.build import build_report
 from marl_gem.evaluation.concurrency import episodes_that_fit
 from marl_gem.evaluation.markdown import markdown
@@ -167,8 +168,8 @@ async def run_async(
     watch: Callable[[Progress], None] | None = None,
 ) -> Result:
     """`run` for callers in an event loop."""
-    if processes < 0:
-        raise ConfigError(f"processes is a number from 1 up, or 0 for one for each processor; not {processes}")
+    bounds.PROCESSES.check("processes", processes)
+    bounds.CONCURRENCY.check("concurrency", concurrency)
     processes = min(processes or _processors(), concurrency)
     folder = None if out is None else Path(out)
     stored = None if folder is None else stored_config(folder, resume)
