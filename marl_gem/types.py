@@ -24,6 +24,7 @@ from typing import Any, Literal, NoReturn, NotRequired, TypeAlias, TypedDict, Ty
 
 import msgspec
 
+from marl_gem import bounds
 from marl_gem.errors import RecordError
 from marl_gem.faults import message_of
 from marl_gem.plain_data import PlainCopier
@@ -192,7 +193,11 @@ class Response(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The most that one episode may take; an episode that reaches a limit is truncated. None sets no limit."""
+    """The most that one episode may take; an episode that reaches a limit is truncated. None sets no limit.
+
+    Raises:
+        ConfigError: a limit is out of range, see `marl_gem.bounds`.
+    """
 
     # Responses of all agents.
     turns: int | None = None
@@ -208,6 +213,16 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     # The size of its record, in characters; an episode that exceeds it has failed, and its record is dropped.
     record: int | None = 200_000_000
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "turns": bounds.TURNS,
+            "tokens": bounds.TOKENS,
+            "seconds": bounds.SECONDS,
+            "cost": bounds.DOLLARS,
+            "record": bounds.TOKENS,
+        }
+        bounds.check_all("limits.", self, ranges)
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
