@@ -41,7 +41,11 @@ def enable_checkpointing(model: CausalModel) -> None:
     network = _network(model)
     if not any(isinstance(part, GradientCheckpointingLayer) for part in network.modules()):
         raise ConfigError(f"training.activation_checkpointing: {type(network).__name__} has no layers that can do that")
-    network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    options = {"use_reentrant": False}
+    if hasattr(network, "activation_checkpointing_enable"):
+        network.activation_checkpointing_enable(activation_checkpointing_kwargs=options)
+    else:  # transformers before 5.20
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
 
 
 def prepare(model: CausalModel, memory: Memory) -> None:
