@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
-    {"links", "errors", "faults", "plain_data", "types", "seeding", "overrides", "prefixes", "printable", "bounds"},
+    {"links", "errors", "faults", "bounds", "plain_data", "types", "seeding", "overrides", "prefixes", "printable"}
+    | {"open_files"},
     {"selectors", "env_threads", "episode_clock", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
