@@ -184,7 +184,7 @@ def no_larger_files(limit: int) -> Iterator[None]:
 def _in_processes(seed: int, count: int, folder: Path) -> list[Row]:
     """All cases, in a process that is started again when a case ends it."""
     violations: dict[str, list[str]] = {attack.name: [] for attack in ATTACKS}
-    seconds: Counter[str] = Counter()
+    seconds = {attack.name: 0.0 for attack in ATTACKS}
     number, sources = 0, folder / "sources"
     write_sources(sources)
     while number < count:
