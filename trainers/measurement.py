@@ -15,8 +15,8 @@ import msgspec
 
 from marl_gem import registry
 from marl_gem.evaluation.tally import Tally, tally
-from marl_gem.policies import Policy
 from marl_gem.faults import close_env
+from marl_gem.policies import Policy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.specs import ScenarioSpec, is_learner_name
