@@ -38,6 +38,7 @@ from marl_gem.errors import CheckpointError, MarlGemError, TrainingError
 from marl_gem.llm.pretrained import load_pretrained, not_finite
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy, PolicyPerSeat
+from marl_gem.runs.configuration import differences
 from marl_gem.runs.files import replacing_folder
 from marl_gem.runs.folder import CHECKPOINTS
 from marl_gem.specs import ScenarioSpec
@@ -46,7 +47,7 @@ from marl_gem.trainers.backends.adapters import CausalModel, SharedBase
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.backends.frozen import fits
 from marl_gem.trainers.checkpoint_state import ADVICE, STATE, CheckpointState, PolicyState, read_state, write_state
-from marl_gem.trainers.config import PolicyConfig, TrainConfig, parse_stored
+from marl_gem.trainers.config import PolicyConfig, TrainConfig, complete, parse_stored
 from marl_gem.trainers.critic import TurnCritic
 from marl_gem.trainers.learner import Learner, make_learner
 from marl_gem.trainers.loop import TrainingLoop
@@ -111,6 +112,9 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
     written = parse_played(state.config, f"{path}/{STATE}").title
     if config is not None and config.title != written:
         raise CheckpointError(f"{path} was trained on {written}, not on {config.title}")
+    stored = complete(state.config, f"{path}/{STATE}")
+    if config is not None and (changes := differences(stored, msgspec.to_builtins(config))):
+        raise CheckpointError(f"{path} was written under another configuration: {'; '.join(changes)}")
     config = config or parse_stored(state.config, f"{path}/{STATE}")
     set_threads(config)
     shared = _load_base(path, state, config.policy, half=config.training.precision == "bfloat16")
@@ -318,7 +322,8 @@ def _read_learner(
         reference=parts.get("reference"),
         snapshots=[Snapshot(version, parts[f"version-{version}"]) for version in policy.pool],
     )
-    if not _is_optimizer_state(optimizer, list(model.parameters())) or not_finite(optimizer):
+    fresh = not optimizer and policy.updates > 0
+    if fresh or not _is_optimizer_state(optimizer, list(model.parameters())) or not_finite(optimizer):
         raise CheckpointError(f"{path} is damaged: {name}: {OPTIMIZER} holds other tensors than it should. {ADVICE}")
     learner.backend.load_optimizer_state(optimizer)
     if learner.critic:
