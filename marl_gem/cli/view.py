@@ -13,7 +13,8 @@ from urllib.parse import urlencode
 import typer
 from rich.markup import escape
 
-from marl_gem.cli.terminal import out
+from marl_gem import bounds
+from marl_gem.cli.terminal import number, out
 from marl_gem.errors import MarlGemError
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.reader import RunReader
@@ -37,11 +38,11 @@ def view(
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     count: Annotated[
         int | None,
-        typer.Option("-n", min=0, help=f"List so many; by default {LISTED} in a terminal, else all. 0: all."),
+        number(bounds.SHOWN, "-n", help=f"List so many; by default {LISTED} in a terminal, else all. 0: all."),
     ] = None,
     run: Annotated[str | None, typer.Option(help="Which run, if there are several.")] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, help="Where the page is served; by default a port that is free.")
+        int | None, number(bounds.PORT, help="Where the page is served; by default a port that is free.")
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
