@@ -24,6 +24,7 @@ from typing import Any, Literal, NoReturn, NotRequired, TypeAlias, TypedDict, Ty
 
 import msgspec
 
+from marl_gem import bounds
 from marl_gem.errors import RecordError
 from marl_gem.faults import message_of
 from marl_gem.plain_data import PlainCopier
@@ -187,9 +188,16 @@ class Response(msgspec.Struct, frozen=True, omit_defaults=True):
     # The number of exchanges that the view left out of the prompt because they did not fit.
     cut: int = 0
 
+    # Fields of the request that should have shaped the answer and were not sent, because the server does not take them.
+    unsent: tuple[str, ...] = ()
+
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The most that one episode may take; an episode that reaches a limit is truncated. None sets no limit."""
+    """The most that one episode may take; an episode that reaches a limit is truncated. None sets no limit.
+
+    Raises:
+        ConfigError: a limit is out of range, see `marl_gem.bounds`.
+    """
 
     # Responses of all agents.
     turns: int | None = None
@@ -205,6 +213,16 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     # The size of its record, in characters; an episode that exceeds it has failed, and its record is dropped.
     record: int | None = 200_000_000
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "turns": bounds.TURNS,
+            "tokens": bounds.TOKENS,
+            "seconds": bounds.SECONDS,
+            "cost": bounds.DOLLARS,
+            "record": bounds.TOKENS,
+        }
+        bounds.check_all("limits.", self, ranges)
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from traceback import format_exception
 from typing import Annotated, Any
 
@@ -19,12 +19,13 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from marl_gem.bounds import Range
 from marl_gem.evaluation.estimates import wilson
 from marl_gem.evaluation.tally import Tally
-from marl_gem.overrides import apply_overrides
+from marl_gem.overrides import apply_overrides, write_value
 from marl_gem.policies import HumanPolicy
 from marl_gem.printable import printable
-from marl_gem.specs import ScenarioSpec
+from marl_gem.specs import PolicySpec, ScenarioSpec, training_options
 
 
 class SafeConsole(Console):
@@ -79,6 +80,18 @@ def show_error(message: str) -> None:
     err.print(Text.assemble(("error:", "bold red"), plain(f" {message}")))
 
 
+def number(within: Range, *flags: str, help: str) -> Any:
+    """An option for a number in a range."""
+    low, high = (int(end) if within.integer else end for end in (within.low, within.high))
+
+    def check(value: float | None) -> float | None:
+        if value is not None and value not in within:  # nan is neither less nor greater than the ends
+            raise typer.BadParameter(f"it is {within}, not {value}")
+        return value
+
+    return typer.Option(*flags, min=low, max=high, callback=check, help=help)
+
+
 Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the scenario. May be repeated."),
@@ -97,6 +110,19 @@ Wrappers = Annotated[
 def read_scenario(scenario: str, options: list[str] | None, wrappers: list[str] | None) -> ScenarioSpec:
     """The scenario that a command line names."""
     return ScenarioSpec.parse(scenario, apply_overrides({}, options or []), wrappers or [])
+
+
+def as_trained(spec: ScenarioSpec, policies: Iterable[PolicySpec], stored: Mapping[str, Any] = {}) -> ScenarioSpec:
+    """The scenario with the options that the runs among the policies were trained with, which is told in a line.
+
+    Options that the command line or a stored run has set count more.
+    """
+    given = {**stored, **spec.options}
+    taken = training_options(policies, spec.id, given)
+    if taken:
+        values = " ".join(f"{name}={write_value(value)}" for name, value in taken.items())
+        err.print(Text(f"options as in training: {values} (-o sets others)"))
+    return spec.with_options({**taken, **given})
 
 
 def person() -> HumanPolicy:

@@ -12,9 +12,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
 from marl_gem.cli.interrupts import stop_on_interrupt
-from marl_gem.cli.terminal import Options, Wrappers, out, show_share, show_tallies
+from marl_gem.cli.terminal import Options, Wrappers, number, out, show_share, show_tallies
 from marl_gem.errors import MarlGemError, MissingPackage
 from marl_gem.overrides import apply_overrides, write_value
 from marl_gem.runs.folder import fresh_folder
@@ -35,7 +36,7 @@ def train(
         str | None, typer.Argument(help="A recipe that ships (tictactoe, kuhn, desk), a TOML file, or a scenario.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; by default what is trained, and a number.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Fixes every random choice.")] = None,
+    seed: Annotated[int | None, number(bounds.SEED, help="Fixes every random choice.")] = None,
     policy: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="A transformers model to start from, without a warm start.")
     ] = None,
@@ -46,21 +47,35 @@ def train(
     runs: Annotated[Path, typer.Option(help="Where runs lie.")] = Path("runs"),
 ) -> None:
     """Train by self-play or co-evolution. Ctrl-C stops after the update at hand; --resume goes on from there."""
-    try:
-        from marl_gem.trainers.config import parse, read
+    if not what and resume is None:
+        raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
+    values = _values(what, resume, _assignments(settings, seed, policy, options), wrappers)
+    try:  # torch takes seconds to import, so it comes after what can be said without it
+        from marl_gem.trainers.config import parse
         from marl_gem.trainers.run import TrainingRun
     except ImportError as error:
         raise MissingPackage(error.name or "torch", "train", "training") from error
-    if what is None and resume is None:
-        raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
-    assignments = _assignments(settings, seed, policy, options)
     if resume is not None:
-        run = TrainingRun.resume(resume, parse(_stored_values(what, resume, assignments, wrappers), "the command line"))
+        run = TrainingRun.resume(resume, parse(values, "the command line"))
         out.print(f"resuming [bold]{escape(str(resume))}[/]")
     else:
-        values = _with_wrappers(apply_overrides(read(what or ""), assignments), wrappers)
         run = TrainingRun.start(_folder(runs, name, what or ""), parse(values, what or ""))
     _work(run)
+
+
+def _values(
+    what: str | None, resume: Path | None, assignments: list[str], wrappers: list[str] | None
+) -> dict[str, Any]:
+    """The configuration as plain data, after what can be checked of it without torch."""
+    from marl_gem import registry
+    from marl_gem.trainers.config import check, read
+
+    if resume is not None:
+        return _stored_values(what, resume, assignments, wrappers)
+    values = _with_wrappers(apply_overrides(read(what or ""), assignments), wrappers)
+    for scenario in check(values, what or "").scenarios:
+        registry.find(scenario.id)
+    return values
 
 
 def _assignments(
@@ -93,8 +108,7 @@ def _stored_values(
     """The configuration the caller has in mind: what is named, or the run's own, with what the command line sets."""
     import msgspec
 
-    from marl_gem.trainers.config import read
-    from marl_gem.trainers.run import read_config
+    from marl_gem.trainers.config import read, read_config
 
     if what:
         return _with_wrappers(apply_overrides(read(what), assignments), wrappers)

@@ -38,7 +38,9 @@ def domain(name: str, corrected: bool = False) -> Domain:
         return desk.domain()
     kind = SHIPPED.get(name, name)
     if kind not in SHIPPED.values():
-        raise InvalidOption(f"there is no domain {name!r}; there are {', '.join([*SHIPPED, *SHIPPED.values(), 'desk'])}")
+        raise InvalidOption(
+            f"there is no domain {name!r}; there are {', '.join([*SHIPPED, *SHIPPED.values(), 'desk'])}"
+        )
     tools = importlib.import_module(f"marl_gem.scenarios.tau.{kind}")
     if name in SHIPPED:
         return load_domain(_HERE / "mini" / kind, tools, name=name, official=kind)
@@ -52,12 +54,12 @@ def domain(name: str, corrected: bool = False) -> Domain:
 
 def make(
     name: str,
-    split: str = "test",
+    split: Literal["test", "train", "dev"] | str = "test",
     task: int | None = None,
     max_actions: int = 30,
     calls: Literal["first", "all"] = "first",
     transfer: Literal["official", "strict"] = "official",
-    user_reward: str | UserReward = "task",
+    user_reward: Literal["task", "fidelity"] | str | UserReward = "task",
     corrected: bool = False,
     official: bool = False,
 ) -> TauEnv:
