@@ -56,8 +56,8 @@ class Ended(NamedTuple):
     seconds: float
 
 
-def run(line: CommandLine, folder: Path) -> Ended:
-    """Carry out a command line in a folder; it is killed when it does not end."""
+def run(line: CommandLine, folder: Path, limit: float = LIMIT) -> Ended:
+    """Carry out a command line in a folder; after `limit` seconds it is interrupted, and killed if it does not end."""
     with tempfile.TemporaryDirectory(prefix="marl_gem_output_") as streams:
         for name in ("out", "err"):
             (Path(streams) / name).touch()
@@ -66,11 +66,11 @@ def run(line: CommandLine, folder: Path) -> Ended:
         process = _PROCESSES.Process(target=_work, args=(line, str(folder), streams))
         process.start()
         assert process.pid is not None
-        process.join(LIMIT)
+        process.join(limit)
         interrupts = 0
         while process.is_alive() and interrupts < PATIENCE:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGINT)
+                os.killpg(process.pid, signal.SIGINT)  # as a terminal does
             interrupts += 1
             process.join(2)
         if process.is_alive():
