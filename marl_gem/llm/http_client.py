@@ -280,6 +280,8 @@ class HTTPClient:
         number = cause.errno if isinstance(cause, OSError) else None
         text = error.message if isinstance(error, aiohttp.ClientResponseError) else error  # not with the complete URL
         why = os.strerror(number) if number and number > 0 else self._without_secrets(str(text))
+        if isinstance(error, aiohttp.ClientOSError) and number is None:  # aiohttp could not write the request
+            why = "it was closed while the request was sent"
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return ServerUnreachable(
                 f"{self.url} took no connection for {self.timeouts.connect:g} s (connect_timeout). Is it running?"
