@@ -33,12 +33,13 @@ CANARY = "sk-canary-4711"
 STARTED = "started"
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["marl_gem.cli", "marl_gem.rollout"])
+_IMPORTED = ["marl_gem.cli", "marl_gem.rollout", "matplotlib.font_manager"]
+_PROCESSES.set_forkserver_preload(_IMPORTED)
 
 
 def import_training() -> None:
     """Import what training needs once, for all commands; call it before the first of many."""
-    _PROCESSES.set_forkserver_preload(["marl_gem.cli", "marl_gem.rollout", "marl_gem.trainers.run"])
+    _PROCESSES.set_forkserver_preload([*_IMPORTED, "marl_gem.trainers.run"])
 
 
 class Ended(NamedTuple):

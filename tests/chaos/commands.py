@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tests.chaos.command_grammar import CommandLine, Grammar
-from tests.chaos.command_process import CANARY, NOBODY, Ended, import_training, run
+from tests.chaos.command_process import CANARY, LIMIT, NOBODY, Ended, import_training, run
 from tests.chaos.command_world import TRAINING, build
 from tests.chaos.table import Row
 
@@ -60,7 +60,7 @@ def attack(
         grammar, files = Grammar(folder, seed, training=training), Restored(folder)
         for number in range(count):
             line = grammar.draw()
-            ended = run(line, folder)
+            ended = run(line, folder, 2.0 if line.words[:1] == ["view"] else LIMIT)  # a page is served until Ctrl-C
             found = list(violations(line, ended, files.changes()))
             for promise, text in found:
                 broken[promise].append(f"command {number}: {text}: {shown(line)}")

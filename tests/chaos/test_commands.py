@@ -8,7 +8,7 @@ from tests.chaos.command_grammar import CommandLine
 from tests.chaos.command_process import Ended
 from tests.chaos.commands import ENDS, EXIT_CODE, NO_HARM, NO_TRACEBACK, PLAIN_OUTPUT, Restored, attack, violations
 
-COMMANDS = 60
+COMMANDS = 40
 
 
 def test_command_lines_from_a_grammar() -> None:
