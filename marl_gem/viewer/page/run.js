@@ -101,6 +101,8 @@ export async function runPage(parameters, signal) {
   };
 }
 
+const rounded = (value) => (typeof value === "number" ? Number(value.toFixed(3)) : value);
+
 const lines = (run) => run.episodes + run.failed + run.broken;
 
 function heading(run) {
@@ -152,7 +154,7 @@ function agentCards(run, agents) {
       h(
         "div",
         { class: "line muted small" },
-        h("span", {}, "mean return ", h("b", {}, signed(Number(agent.mean_return.toFixed(3))))),
+        h("span", {}, "mean return ", h("b", {}, signed(rounded(agent.mean_return)))),
         h("span", { class: "spring" }),
         agent.illegal ? badge("warn", `illegal in ${percent(agent.illegal, run.episodes)}`) : null,
       ),
