@@ -19,6 +19,7 @@ from math import isfinite
 from typing import Any, NoReturn, Self, TypeAlias
 
 from marl_gem.errors import EpisodeOver, InvalidAction, InvalidOption, ScenarioFault, SelectorError
+from marl_gem.faults import FAULTS, message_of, shown
 from marl_gem.seeding import as_seed
 from marl_gem.selectors.base import AgentSelector
 from marl_gem.step_results import RESULTS, Results, StepBuffers, as_declared, as_reward, complete, returned_something
@@ -188,7 +189,8 @@ class MultiAgentEnv:
             ScenarioFault: the id is no text, or was in this episode already.
         """
         if not isinstance(agent, str):
-            raise ScenarioFault(f"{self.scenario}: an agent's name is text, not {agent!r}")
+            raise ScenarioFault(f"{self.scenario}: an agent's name is text, not {shown(agent)}")
+        agent = str.__str__(agent)
         if agent in self.returns:
             raise ScenarioFault(f"{self.scenario}: agent {agent!r} joins twice; every agent joins once an episode")
         self.returns[agent] = 0.0
@@ -223,7 +225,7 @@ class MultiAgentEnv:
         self._prepare(checked_seed)
         try:
             returned: object = self._reset(options or {})  # type: ignore[func-returns-value]
-        except Exception as error:
+        except FAULTS as error:
             self._fault("_reset", error)
         if returned is not None:
             raise returned_something(self.scenario, "_reset", returned)
@@ -264,7 +266,7 @@ class MultiAgentEnv:
         self.steps += 1
         try:
             returned: object = self._process_actions(dict(actions))  # type: ignore[func-returns-value]
-        except Exception as error:
+        except FAULTS as error:
             self._fault("_process_actions", error)
         if returned is not None:
             by_agent = type(self)._process_actions is MultiAgentEnv._process_actions
@@ -274,7 +276,7 @@ class MultiAgentEnv:
         if self.agents:
             try:
                 self.selector.advance()
-            except Exception as error:
+            except FAULTS as error:
                 self._fault("selector.advance", error)
             if self.selector.finished:
                 self._terminate_all(alive)
@@ -304,7 +306,7 @@ class MultiAgentEnv:
             )
         for agent, action in actions.items():
             if not isinstance(action, str):
-                raise InvalidAction(f"{self.scenario}: the action of {agent!r} must be text, not {action!r}")
+                raise InvalidAction(f"{self.scenario}: the action of {agent!r} must be text, not {shown(action)}")
 
     def fork(self) -> Self:
         """An equal, independent copy of this env, in the middle of its episode."""
@@ -327,7 +329,7 @@ class MultiAgentEnv:
         self.seed, self._rng, self.steps = seed, None, 0
         if self.possible_agents is not self._checked_agents:
             self._check_possible_agents()
-        self.agents = tuple(self.possible_agents)
+        self.agents = tuple(map(str.__str__, self.possible_agents))  # members of a StrEnum become text
         self.returns = dict.fromkeys(self.agents, 0.0)
         self._buffers = StepBuffers()
         self.rewards, self.terminations, self.truncations, self.infos = self._buffers.defaults(self.agents)
@@ -338,7 +340,9 @@ class MultiAgentEnv:
         agents = self.possible_agents
         ordered = isinstance(agents, Sequence) and not isinstance(agents, str)  # a set has another order in every run
         if not ordered or not all(isinstance(agent, str) for agent in agents) or len(set(agents)) != len(agents):
-            raise ScenarioFault(f"{self.scenario}: possible_agents are names, each once, in a tuple, not {agents!r}")
+            raise ScenarioFault(
+                f"{self.scenario}: possible_agents are names, each once, in a tuple, not {shown(agents)}"
+            )
         self._checked_agents = agents if isinstance(agents, tuple) else ()  # a list may change
 
     def _check_results(self, alive: Sequence[str], defaults: Results) -> None:
@@ -386,7 +390,7 @@ class MultiAgentEnv:
             if terminations[agent] or truncations[agent]:
                 try:
                     infos[agent]["final_observation"] = self.observe(agent)
-                except Exception as error:
+                except FAULTS as error:
                     self._fault("observe", error)
                 self.agents = tuple(other for other in self.agents if other != agent)
                 self.selector.remove(agent)
@@ -404,7 +408,7 @@ class MultiAgentEnv:
         """Ask the selector who acts next, and gather what these agents observe and may do."""
         try:
             acting = self.selector.acting
-        except Exception as error:
+        except FAULTS as error:
             self._fault("selector.advance", error)
         if not (type(acting) is tuple and len(acting) == 1 and acting[0] in self.agents):
             acting = self._check_acting(acting)
@@ -419,7 +423,7 @@ class MultiAgentEnv:
                     infos[agent]["legal_actions"] = list(legal)
                 method = "observe"
                 observations[agent] = self.observe(agent)
-        except Exception as error:
+        except FAULTS as error:
             self._fault(method, error)
         return observations
 
@@ -429,18 +433,18 @@ class MultiAgentEnv:
         if not acting or any(agent not in self.agents for agent in acting) or len(set(acting)) != len(acting):
             raise SelectorError(
                 f"{self.scenario}: {type(self.selector).__name__} names "
-                f"{list(given) if isinstance(given, tuple) else repr(given)} after step {self.steps}; "
+                f"{shown(list(given) if type(given) is tuple else given)} after step {self.steps}; "
                 f"it must name one or more of {list(self.agents)}, each once"
             )
         return acting
 
     # Faults
 
-    def _fault(self, where: str, error: Exception) -> NoReturn:
+    def _fault(self, where: str, error: BaseException) -> NoReturn:
         """The scenario's code raised: raise a fault that says where, and how to get there again."""
         if isinstance(error, (InvalidOption, SelectorError)):
             raise error
         raise ScenarioFault(
             f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "
-            f"seed {self.seed}: {error}"
+            f"seed {self.seed}: {message_of(error)}"
         ) from error
