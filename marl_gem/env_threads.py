@@ -13,6 +13,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from marl_gem.awaiting import loop_of_rollout
+
 Result = TypeVar("Result")
 
 PATIENCE = 5.0
@@ -98,6 +100,7 @@ class EnvThreads:
             threading.Thread(target=self._work, name=f"marl_gem-env-{self._count}", daemon=True).start()
             self._count += 1
         context = contextvars.copy_context()  # with the clock of the caller's episode
+        context.run(loop_of_rollout.set, self._loop)
         call = _Call(env, partial(context.run, function), self._loop.create_future())
         self._busy += 1
         self._calls.put(call)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
+from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.episode_builder import EpisodeBuilder
 from marl_gem.errors import EpisodeOver, InvalidAction, JournalError, RecordError
 from marl_gem.runs.folder import EPISODES
 from marl_gem.runs.journal import Journal
 from marl_gem.types import EpisodeError, Response, to_json
-from marl_gem.wrappers.base import Wrapper
+from marl_gem.wrappers.base import AroundStep, Wrapper
 
 
 class RecordEpisodes(Wrapper):
@@ -61,13 +61,13 @@ class RecordEpisodes(Wrapper):
         self._count += 1
         return observations, infos
 
-    def step(self, actions: Mapping[str, str]) -> Step:
+    def around_step(self, actions: Mapping[str, str]) -> AroundStep:
         episode = self._builder
         try:
             if episode:
                 self.check_actions(actions)  # before any role is recorded
                 self._record_roles(episode)
-            step = super().step(actions)
+            step = yield actions
         except (InvalidAction, EpisodeOver):
             raise  # nothing has changed
         except Exception as error:

@@ -38,7 +38,9 @@ def domain(name: str, corrected: bool = False) -> Domain:
         return desk.domain()
     kind = SHIPPED.get(name, name)
     if kind not in SHIPPED.values():
-        raise InvalidOption(f"there is no domain {name!r}; there are {', '.join([*SHIPPED, *SHIPPED.values(), 'desk'])}")
+        raise InvalidOption(
+            f"there is no domain {name!r}; there are {', '.join([*SHIPPED, *SHIPPED.values(), 'desk'])}"
+        )
     tools = importlib.import_module(f"marl_gem.scenarios.tau.{kind}")
     if name in SHIPPED:
         return load_domain(_HERE / "mini" / kind, tools, name=name, official=kind)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
-    {"links", "errors", "types", "seeding", "overrides", "prefixes", "printable"},
+    {"awaiting", "links", "errors", "types", "seeding", "overrides", "prefixes", "printable"},
     {"selectors", "env_threads", "episode_clock", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
