@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any, TypeAlias
 
 from marl_gem.errors import InvalidAction, ScenarioFault, SelectorError
+from marl_gem.faults import shown, type_name
 
 Infos: TypeAlias = dict[str, dict[str, Any]]
 Results: TypeAlias = tuple[dict[str, float], dict[str, bool], dict[str, bool], Infos]
@@ -18,6 +19,8 @@ Results: TypeAlias = tuple[dict[str, float], dict[str, bool], dict[str, bool], I
 
 RESULTS: dict[str, Any] = {"rewards": float, "terminations": bool, "truncations": bool, "infos": dict}
 """The names of the four dicts, and the type of what they hold; called, it gives the default."""
+
+_STEP = ("observations", *RESULTS)
 
 
 class StepBuffers:
@@ -124,12 +127,12 @@ def complete(
             joined in this step, or holds a value of another type.
     """
     if not isinstance(given, Mapping):
-        raise ScenarioFault(f"{scenario}: {name} must be a dict, not {given!r}")
+        raise ScenarioFault(f"{scenario}: {name} must be a dict, not {shown(given)}")
     if strangers := [agent for agent in given if agent not in known]:
         raise ScenarioFault(f"{scenario}: {name} for {strangers}, who never were in this episode")
     joined = given.keys() & set(agents) - set(alive)
     if RESULTS[name] is bool and any(given[agent] for agent in joined):
-        raise ScenarioFault(f"{scenario}: {name} of an agent that joined in this very step: {given}")
+        raise ScenarioFault(f"{scenario}: {name} of an agent that joined in this very step: {shown(given)}")
     default = RESULTS[name]
     return {agent: as_declared(name, given[agent], scenario) if agent in given else default() for agent in alive}
 
@@ -147,9 +150,9 @@ def as_reward(value: Any, agent: str, where: str) -> float:
     """
     if isinstance(value, (int, float, numbers.Real)):
         with contextlib.suppress(OverflowError):  # an integer that no float can hold
-            if isfinite(value):
-                return float(value)
-    raise ScenarioFault(f"{where} gave {agent!r} the reward {value!r}; rewards are finite numbers")
+            if isfinite(number := float(value)):
+                return number
+    raise ScenarioFault(f"{where} gave {agent!r} the reward {shown(value)}; rewards are finite numbers")
 
 
 def as_declared(name: str, value: Any, scenario: str) -> Any:
@@ -167,7 +170,62 @@ def as_declared(name: str, value: Any, scenario: str) -> Any:
         with contextlib.suppress(TypeError, ValueError):  # an array has no truth value
             if value == bool(value):
                 return bool(value)
-    raise ScenarioFault(f"{scenario}: {name} must hold a {kind.__name__} for each agent, not {value!r}")
+    raise ScenarioFault(f"{scenario}: {name} must hold a {kind.__name__} for each agent, not {shown(value)}")
+
+
+def as_reset(returned: Any, scenario: str) -> tuple[dict[str, Any], Infos]:
+    """What a `reset` returned, which an author may have written: observations and infos.
+
+    Raises:
+        ScenarioFault: it is something else.
+    """
+    if type(returned) is not tuple or len(returned) != 2:
+        raise ScenarioFault(f"{scenario}: reset returned {_kind(returned)}, not observations and infos")
+    observations, infos = returned
+    return _by_agent("observations", observations, scenario), _by_agent("infos", infos, scenario)
+
+
+def as_step(returned: Any, scenario: str) -> tuple[dict[str, Any], *Results]:
+    """What a `step` returned, which an author may have written: observations, and the four dicts of `RESULTS`.
+
+    Raises:
+        ScenarioFault: it is something else, or the four dicts are not about the same agents, or a reward is no finite
+            number, or a flag no truth value.
+    """
+    if type(returned) is not tuple or len(returned) != len(_STEP):
+        raise ScenarioFault(f"{scenario}: step returned {_kind(returned)}, not the five dicts {', '.join(_STEP)}")
+    observations, rewards, terminations, truncations, infos = (
+        _by_agent(name, part, scenario) for name, part in zip(_STEP, returned, strict=True)
+    )
+    agents = rewards.keys()
+    if not agents == terminations.keys() == truncations.keys() == infos.keys():
+        known = ", ".join(f"{name} {sorted(part)}" for name, part in zip(RESULTS, returned[1:], strict=True))
+        raise ScenarioFault(f"{scenario}: step must return these for the same agents, not {known}")
+    for agent, reward in rewards.items():
+        if type(reward) is not float or not isfinite(reward):
+            rewards = {**rewards, agent: as_reward(reward, agent, f"{scenario}: step")}
+    for agent in agents:
+        if type(terminations[agent]) is not bool or type(truncations[agent]) is not bool:
+            terminations = {**terminations, agent: as_declared("terminations", terminations[agent], scenario)}
+            truncations = {**truncations, agent: as_declared("truncations", truncations[agent], scenario)}
+    return observations, rewards, terminations, truncations, infos
+
+
+def _by_agent(name: str, given: Any, scenario: str) -> dict[str, Any]:
+    """One of the dicts that `reset` or `step` returned."""
+    kind = type(given)
+    if kind is not dict:
+        if not issubclass(kind, dict):
+            raise ScenarioFault(f"{scenario}: {name} were returned as {_kind(given)}; they are a dict by agent")
+        given = dict(dict.items(given))
+    for agent in given:
+        if type(agent) is not str:
+            raise ScenarioFault(f"{scenario}: {name} were returned for {shown(agent)}; an agent's id is text")
+    return given  # type: ignore[no-any-return]
+
+
+def _kind(value: object) -> str:
+    return f"a tuple of {len(value)}" if type(value) is tuple else f"a {type_name(value)}"
 
 
 def returned_something(scenario: str, method: str, returned: object) -> ScenarioFault:
@@ -181,6 +239,6 @@ def returned_something(scenario: str, method: str, returned: object) -> Scenario
         returned.close()
         instead = "It must not be a coroutine function"
     return ScenarioFault(
-        f"{scenario}: {method} returned a {type(returned).__name__}, which is not used. {instead}; return nothing. "
+        f"{scenario}: {method} returned a {type_name(returned)}, which is not used. {instead}; return nothing. "
         "Observations come from observe(agent)"
     )

@@ -20,12 +20,14 @@ equal. Text may hold any Unicode, lone surrogates included.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any, Literal, NoReturn, NotRequired, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
+from marl_gem import bounds
 from marl_gem.errors import RecordError
+from marl_gem.faults import message_of
+from marl_gem.plain_data import PlainCopier
 
 ContentPart: TypeAlias = dict[str, Any]
 """One part of an observation.
@@ -186,9 +188,16 @@ class Response(msgspec.Struct, frozen=True, omit_defaults=True):
     # The number of exchanges that the view left out of the prompt because they did not fit.
     cut: int = 0
 
+    # Fields of the request that should have shaped the answer and were not sent, because the server does not take them.
+    unsent: tuple[str, ...] = ()
+
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The most that one episode may take; an episode that reaches a limit is truncated. None sets no limit."""
+    """The most that one episode may take; an episode that reaches a limit is truncated. None sets no limit.
+
+    Raises:
+        ConfigError: a limit is out of range, see `marl_gem.bounds`.
+    """
 
     # Responses of all agents.
     turns: int | None = None
@@ -201,6 +210,19 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     # In US dollars.
     cost: float | None = None
+
+    # The size of its record, in characters; an episode that exceeds it has failed, and its record is dropped.
+    record: int | None = 200_000_000
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "turns": bounds.TURNS,
+            "tokens": bounds.TOKENS,
+            "seconds": bounds.SECONDS,
+            "cost": bounds.DOLLARS,
+            "record": bounds.TOKENS,
+        }
+        bounds.check_all("limits.", self, ranges)
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -269,16 +291,16 @@ def to_json(record: msgspec.Struct) -> str:
     """Write a record as one line of JSON, ASCII only, so that any text survives any file.
 
     Raises:
-        RecordError: if an `info` holds something that is not plain data, or a float is NaN or infinite.
+        RecordError: it holds something that is not plain data, NaN or an infinite float, or a value of another type
+            than its field declares; the message says where. `from_json` reads all that is written.
     """
     try:
-        _check_record(record)
-        return json.dumps(msgspec.to_builtins(record), allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
-        raise RecordError(
-            f"this {type(record).__name__} is not plain data: {error}. Put only text, finite numbers, "
-            "booleans, None, lists and dicts with text keys into infos and content parts."
-        ) from error
+        _check_record(record, PlainCopier())
+        plain = msgspec.to_builtins(record)
+        msgspec.convert(plain, type(record))
+        return json.dumps(plain, allow_nan=False, separators=(",", ":"))
+    except (RecordError, TypeError, ValueError, RecursionError) as error:
+        raise RecordError(f"this {type(record).__name__} is not plain data: {message_of(error)}") from error
 
 
 def from_json(line: str, kind: type[Record]) -> Record:
@@ -309,28 +331,23 @@ def read_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _check_record(record: msgspec.Struct) -> None:
+def _check_record(record: msgspec.Struct, copier: PlainCopier, path: str = "") -> None:
     """Raise for values that JSON would change: sets, bytes, dates, keys that are not text."""
     for name in record.__struct_fields__:
         field = getattr(record, name)
-        parts: Iterable[object] = field if isinstance(field, tuple) else (field,)
+        if type(field) in _SCALARS or (type(field) is tuple and _SCALARS.issuperset(map(type, field))):
+            continue
         if isinstance(record, Episode) and name == "roles":  # the one dict that holds records
-            parts = (dict.fromkeys(field), *field.values())
-        for part in parts:
+            copier.copy(dict.fromkeys(field), f"{path}{name}")
+            field = tuple(field.values())
+        several = isinstance(field, tuple)
+        for index, part in enumerate(field if several else (field,)):
+            where = f"{path}{name}[{index}]" if several else f"{path}{name}"
             if isinstance(part, msgspec.Struct):
-                _check_record(part)
+                _check_record(part, copier, f"{where}.")
             else:
-                _check_plain(part)
+                copier.copy(part, where)
 
 
-def _check_plain(value: object) -> None:
-    if isinstance(value, dict):
-        for key, part in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} is not text")
-            _check_plain(part)
-    elif isinstance(value, list):
-        for part in value:
-            _check_plain(part)
-    elif value is not None and not isinstance(value, (str, int, float)):
-        raise TypeError(f"{value!r} is a {type(value).__name__}")
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+"""The types that JSON keeps; it refuses NaN and integers that are too long."""

@@ -30,6 +30,9 @@ from typing import Any, NamedTuple, Self
 
 from aiohttp import web
 
+PROBE = [{"role": "user", "content": "Say hi."}]
+"""The messages of `marl_gem.llm.http.PROBE`."""
+
 
 class Call(NamedTuple):
     """A call of `/v1/chat/completions`: its JSON body, its headers, and the request."""
@@ -55,6 +58,8 @@ class FakeServer:
         models: the names that `/v1/models` lists.
         has_tokens: whether it gives token ids and log-probabilities on request.
         refuses: a request with one of these fields is answered with 400.
+        probe_script: the behaviours of the first requests with which a client finds out what the server takes. These
+            are in `probes`, not in `calls`, and take nothing from the script.
         port: 0 takes a free port.
     """
 
@@ -69,14 +74,17 @@ class FakeServer:
         models: Sequence[str] = ("tiny",),
         has_tokens: bool = True,
         refuses: Sequence[str] = (),
+        probe_script: Sequence[Behaviour] = (),
         port: int = 0,
     ) -> None:
         self.script, self.when = deque(script), dict(when or {})
+        self.probe_script = deque(probe_script)
         self.answer, self.latency, self.failing = answer, latency, failing
         self.models, self.has_tokens, self.refuses, self.port = list(models), has_tokens, refuses, port
         self.adapters: dict[str, str] = {}
         self.healthy: int = 200
         self.calls: list[Call] = []
+        self.probes: list[Call] = []
         self.statuses: Counter[int] = Counter()
         self.conversations: Counter[str] = Counter()
         self.cancelled = 0
@@ -121,6 +129,9 @@ class FakeServer:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         call = Call(json.loads(await request.read()), request.headers, request)
+        if call.body["messages"] == PROBE:
+            self.probes.append(call)
+            return await self._probed(call)
         self.calls.append(call)
         self.conversations[json.dumps(call.body["messages"][0])] += 1
         try:
@@ -133,9 +144,20 @@ class FakeServer:
         self.statuses[response.status] += 1
         return response
 
+    async def _probed(self, call: Call) -> web.StreamResponse:
+        if self.probe_script:
+            return await self.probe_script.popleft()(call)
+        return await (self._refusal(call) or say("ok", has_tokens=self.has_tokens))(call)
+
+    def _refusal(self, call: Call) -> Behaviour | None:
+        refused = [name for name in self.refuses if name in call.body]
+        if not refused:
+            return None
+        return status(400, json.dumps({"error": {"message": f"Unknown parameter: '{refused[0]}'."}}))
+
     def _behaviour(self, call: Call) -> Behaviour:
-        if refused := [name for name in self.refuses if name in call.body]:
-            return status(400, json.dumps({"error": {"message": f"Unknown parameter: '{refused[0]}'."}}))
+        if refusal := self._refusal(call):
+            return refusal
         if behaviour := self.when.get(str(call.body["messages"][-1]["content"])):
             return behaviour
         if self.script:

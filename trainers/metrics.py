@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from marl_gem.runs.folder import EPISODES, METRICS
 from marl_gem.runs.journal import Journal, read_rows
+from marl_gem.runs.lock import RunLock
 from marl_gem.types import Episode, to_json
 
 Stage: TypeAlias = Literal["imitation", "before", "training", "after"]
@@ -60,15 +61,16 @@ class MetricsLog:
     Args:
         folder: the run's.
         updates: the last update that counts; -1 starts an empty log.
+        lock: the run's, which is checked before anything is written.
 
     Raises:
         JournalError: a file cannot be read or written.
     """
 
-    def __init__(self, folder: Path, updates: int = -1) -> None:
+    def __init__(self, folder: Path, updates: int = -1, lock: RunLock | None = None) -> None:
         self.rows = [row for row in read_metrics(folder) if row["update"] <= updates and row["stage"] != "after"]
         self._episode_count = max((row["episodes"] for row in self.rows), default=0)
-        self._metrics, self._episodes = Journal(folder / METRICS), Journal(folder / EPISODES)
+        self._metrics, self._episodes = Journal(folder / METRICS, lock), Journal(folder / EPISODES, lock)
         self._metrics.keep(len(self.rows))
         self._episodes.keep(self._episode_count)
 

@@ -12,7 +12,7 @@ runs/demo/
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.measurement import Matchup, Measurement, measure, stored_matchups, stored_measurement
 from marl_gem.trainers.metrics import MetricsLog, Stage, read_metrics
 from marl_gem.trainers.start import start
+from marl_gem.types import Episode
 
 
 class Progress(NamedTuple):
@@ -57,6 +58,8 @@ class TrainingReport(msgspec.Struct, frozen=True):
     seconds: float
     # The version of this layout.
     format: int = 2
+    # For each model whose server did not take some fields of requests, such as "seed", these fields.
+    unsent: dict[str, list[str]] = {}
 
 
 class TrainingRun:
@@ -122,8 +125,8 @@ class TrainingRun:
         Raises:
             JournalError: another process works on this run, or the folder cannot be written.
         """
-        with run_lock(self.folder):
-            log = MetricsLog(self.folder, self.loop.updates if self.loop else -1)
+        with run_lock(self.folder) as lock:
+            log = MetricsLog(self.folder, self.loop.updates if self.loop else -1, lock)
             try:
                 loop = self.loop or (yield from self._begin(log))
                 yield from self._train(log, loop)
@@ -198,9 +201,19 @@ class TrainingRun:
                 *([] if self.config.is_self_play else measured.matchups[-len(loop.specs) :]),
             ],
             seconds=round(log.rows[-1]["seconds"], 1),
+            unsent=_unsent(episodes),
         )
         write_json(self.folder / REPORT, msgspec.to_builtins(self.report))
         yield Progress("after", 1, 1, log.rows[-1])
+
+
+def _unsent(episodes: Sequence[Episode]) -> dict[str, list[str]]:
+    found: dict[str, set[str]] = {}
+    for episode in episodes:
+        for turn in episode.turns:
+            if turn.response.unsent:
+                found.setdefault(episode.models[turn.agent], set()).update(turn.response.unsent)
+    return {model: sorted(fields) for model, fields in sorted(found.items())}
 
 
 def read_config(folder: Path) -> TrainConfig:

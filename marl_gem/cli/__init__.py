@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 import typer
 
 from marl_gem.cli import exit_codes
 from marl_gem.cli.check import check, playthrough
+from marl_gem.cli.command import Command
 from marl_gem.cli.evaluate import evaluate, tournament
 from marl_gem.cli.export import export
 from marl_gem.cli.interrupts import interrupts
@@ -28,15 +30,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command("list")(list_scenarios)
-app.command("play")(play)
-app.command("train")(train)
-app.command("eval")(evaluate)
-app.command("tournament")(tournament)
-app.command("view")(view)
-app.command("export")(export)
-app.command("check")(check)
-app.command("playthrough")(playthrough)
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "list": list_scenarios,
+    "play": play,
+    "train": train,
+    "eval": evaluate,
+    "tournament": tournament,
+    "view": view,
+    "export": export,
+    "check": check,
+    "playthrough": playthrough,
+}
+for _name, _function in _COMMANDS.items():
+    app.command(_name, cls=Command)(_function)
 app.add_typer(tau, name="tau")
 
 

@@ -9,8 +9,8 @@ import typer
 from rich.markup import escape
 
 import marl_gem.registry
-from marl_gem import testing
-from marl_gem.cli.terminal import Options, Wrappers, out, read_scenario
+from marl_gem import bounds, testing
+from marl_gem.cli.terminal import Options, Wrappers, number, out, read_scenario
 from marl_gem.errors import MarlGemError
 from marl_gem.export.target import export_target
 from marl_gem.overrides import apply_overrides
@@ -25,7 +25,7 @@ def check(
     only: Annotated[
         list[str] | None, typer.Option(help=f"Run this check: {', '.join(testing.CHECKS)}. May be repeated.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Play only the episode with this seed.")] = None,
+    seed: Annotated[int | None, number(bounds.SEED, help="Play only the episode with this seed.")] = None,
     wrappers: Wrappers = None,
     options: Options = None,
 ) -> None:
@@ -48,7 +48,7 @@ def check(
 
 def playthrough(
     names: Annotated[list[str], typer.Argument(metavar="SCENARIO...", help="Scenario ids, or families such as ta.")],
-    seed: Annotated[int, typer.Option(min=0, help="Fixes the episode and the actions in it.")] = 0,
+    seed: Annotated[int, number(bounds.SEED, help="Fixes the episode and the actions in it.")] = 0,
     options: Options = None,
     to: Annotated[
         Path | None, typer.Option("--out", help="Write to this .txt file, or to FAMILY/NAME.txt in this folder.")

@@ -15,9 +15,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
+from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
 from marl_gem.cli.interrupts import stop_on_interrupt
-from marl_gem.cli.terminal import Options, Wrappers, err, out, person, read_scenario
+from marl_gem.cli.terminal import Options, Wrappers, err, number, out, person, read_scenario
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import (
     Budget,
@@ -42,21 +43,23 @@ PLAIN_LINE_EVERY = 10.0
 """Seconds between two lines about the progress where there is no terminal."""
 
 Scenario = Annotated[str | None, typer.Argument(help="A scenario id; marl-gem list shows them.")]
-N = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; by default all there are, or 100.")]
-Repeats = Annotated[int | None, typer.Option(min=1, help="How often each task is played; more than 1 gives pass^k.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Fixes every random choice.")]
+N = Annotated[int | None, number(bounds.TASKS, "-n", help="How many tasks; by default all there are, or 100.")]
+Repeats = Annotated[int | None, number(bounds.REPEATS, help="How often each task is played; more than 1 gives pass^k.")]
+Seed = Annotated[int | None, number(bounds.SEED, help="Fixes every random choice.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; by default a fresh one in runs/.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out; what is not given is as it was.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="How many episodes are live at once.")]
-Processes = Annotated[int, typer.Option(min=0, help="How many processes play; 0 for one for each processor.")]
-MaxTurns = Annotated[int | None, typer.Option(min=1, help="Of an episode: it is cut after so many turns.")]
-MaxTokens = Annotated[int | None, typer.Option(min=1, help="Of an episode: it is cut after so many tokens.")]
-MaxSeconds = Annotated[float | None, typer.Option(min=0, help="Of an episode: it is cut after so long.")]
-MaxCost = Annotated[float | None, typer.Option(min=0, help="Of an episode: it is cut after so many US dollars.")]
-RunEpisodes = Annotated[int | None, typer.Option("--run-max-episodes", min=0, help="Of the run: no more episodes.")]
-RunTokens = Annotated[int | None, typer.Option("--run-max-tokens", min=0, help="Of the run: then none starts.")]
-RunSeconds = Annotated[float | None, typer.Option("--run-max-seconds", min=0, help="Of this call: then none starts.")]
-RunCost = Annotated[float | None, typer.Option("--run-max-cost", min=0, help="Of the run, in US dollars.")]
+Concurrency = Annotated[int, number(bounds.CONCURRENCY, help="How many episodes are live at once.")]
+Processes = Annotated[int, number(bounds.PROCESSES, help="How many processes play; 0 for one for each processor.")]
+MaxTurns = Annotated[int | None, number(bounds.TURNS, help="Of an episode: it is cut after so many turns.")]
+MaxTokens = Annotated[int | None, number(bounds.TOKENS, help="Of an episode: it is cut after so many tokens.")]
+MaxSeconds = Annotated[float | None, number(bounds.SECONDS, help="Of an episode: it is cut after so long.")]
+MaxCost = Annotated[float | None, number(bounds.DOLLARS, help="Of an episode: it is cut after so many US dollars.")]
+RunEpisodes = Annotated[int | None, number(bounds.EPISODES, "--run-max-episodes", help="Of the run: no more episodes.")]
+RunTokens = Annotated[int | None, number(bounds.RUN_TOKENS, "--run-max-tokens", help="Of the run: then none starts.")]
+RunSeconds = Annotated[
+    float | None, number(bounds.SECONDS, "--run-max-seconds", help="Of this call: then none starts.")
+]
+RunCost = Annotated[float | None, number(bounds.DOLLARS, "--run-max-cost", help="Of the run, in US dollars.")]
 Cache = Annotated[Path | None, typer.Option(help="Keep the models' answers in this file, and ask nothing twice.")]
 
 
@@ -125,7 +128,7 @@ def tournament(
     players: Annotated[
         list[str] | None, typer.Option("--player", metavar="NAME=WHO", help="A player. Give two or more.")
     ] = None,
-    n: Annotated[int | None, typer.Option("-n", min=1, help="Games of each seating; all tasks, or 100.")] = None,
+    n: Annotated[int | None, number(bounds.TASKS, "-n", help="Games of each seating; all tasks, or 100.")] = None,
     seed: Seed = None,
     resume: Resume = False,
     folder: Out = None,

@@ -9,8 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from marl_gem import registry
-from marl_gem.cli.terminal import out
+from marl_gem import bounds, registry
+from marl_gem.cli.terminal import number, out
 from marl_gem.errors import MarlGemError
 from marl_gem.overrides import write_value
 from marl_gem.registry import RegisteredScenario
@@ -22,7 +22,7 @@ def list_scenarios(
     name: Annotated[
         str | None, typer.Argument(metavar="[FAMILY|SCENARIO]", help="One family, as in ta; or one scenario.")
     ] = None,
-    agents: Annotated[int | None, typer.Option(min=1, help="Only scenarios for this number of agents.")] = None,
+    agents: Annotated[int | None, number(bounds.AGENTS, help="Only scenarios for this number of agents.")] = None,
     turn_order: Annotated[
         str | None, typer.Option(help=f"Only scenarios with this turn order: {', '.join(get_args(TurnOrder))}.")
     ] = None,

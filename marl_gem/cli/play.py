@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from marl_gem import bounds
 from marl_gem.cli.exit_codes import CommandFailed
-from marl_gem.cli.terminal import Options, Wrappers, out, person, plain, read_scenario, show_tallies
+from marl_gem.cli.terminal import Options, Wrappers, number, out, person, plain, read_scenario, show_tallies
 from marl_gem.evaluation.tally import tally
 from marl_gem.export.target import export_target
 from marl_gem.policies import HumanPolicy
@@ -33,8 +34,8 @@ def play(
             help="WHO is human, random, a run's folder, a model such as tiny@URL ... May be repeated.",
         ),
     ] = None,
-    games: Annotated[int, typer.Option("-n", "--games", min=1, help="How many episodes.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes every random choice but yours.")] = 0,
+    games: Annotated[int, number(bounds.GAMES, "-n", "--games", help="How many episodes.")] = 1,
+    seed: Annotated[int, number(bounds.SEED, help="Fixes every random choice but yours.")] = 0,
     wrappers: Wrappers = None,
     options: Options = None,
     record: Annotated[Path | None, typer.Option("--out", help="Write the episodes to this JSONL file.")] = None,

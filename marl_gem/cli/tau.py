@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from marl_gem.cli.command import Command
 from marl_gem.cli.terminal import out
 
 app = typer.Typer(help="The data of TAU-bench.", no_args_is_help=True)
@@ -18,7 +19,7 @@ def tau() -> None:
     """The data of TAU-bench."""
 
 
-@app.command("import")
+@app.command("import", cls=Command)
 def import_data(
     checkout: Annotated[
         Path, typer.Argument(help="What `git clone https://github.com/sierra-research/tau-bench` made.")

@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from marl_gem.bounds import Range
 from marl_gem.evaluation.estimates import wilson
 from marl_gem.evaluation.tally import Tally
 from marl_gem.overrides import apply_overrides
@@ -77,6 +78,18 @@ class _PrintableFormatter(logging.Formatter):
 def show_error(message: str) -> None:
     """Print an error in the form that all commands share."""
     err.print(Text.assemble(("error:", "bold red"), plain(f" {message}")))
+
+
+def number(within: Range, *flags: str, help: str) -> Any:
+    """An option for a number in a range."""
+    low, high = (int(end) if within.integer else end for end in (within.low, within.high))
+
+    def check(value: float | None) -> float | None:
+        if value is not None and value not in within:  # nan is neither less nor greater than the ends
+            raise typer.BadParameter(f"it is {within}, not {value}")
+        return value
+
+    return typer.Option(*flags, min=low, max=high, callback=check, help=help)
 
 
 Options = Annotated[

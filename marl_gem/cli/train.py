@@ -12,9 +12,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
 from marl_gem.cli.interrupts import stop_on_interrupt
-from marl_gem.cli.terminal import Options, Wrappers, out, show_share, show_tallies
+from marl_gem.cli.terminal import Options, Wrappers, number, out, show_share, show_tallies
 from marl_gem.errors import MarlGemError, MissingPackage
 from marl_gem.overrides import apply_overrides, write_value
 from marl_gem.runs.folder import fresh_folder
@@ -35,7 +36,7 @@ def train(
         str | None, typer.Argument(help="A recipe that ships (tictactoe, kuhn, desk), a TOML file, or a scenario.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; by default what is trained, and a number.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Fixes every random choice.")] = None,
+    seed: Annotated[int | None, number(bounds.SEED, help="Fixes every random choice.")] = None,
     policy: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="A transformers model to start from, without a warm start.")
     ] = None,

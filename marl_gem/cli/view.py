@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import webbrowser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Annotated
 from urllib.parse import urlencode
@@ -12,7 +14,8 @@ from urllib.parse import urlencode
 import typer
 from rich.markup import escape
 
-from marl_gem.cli.terminal import out
+from marl_gem import bounds
+from marl_gem.cli.terminal import number, out
 from marl_gem.errors import MarlGemError
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.reader import RunReader
@@ -36,11 +39,11 @@ def view(
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     count: Annotated[
         int | None,
-        typer.Option("-n", min=0, help=f"List so many; by default {LISTED} in a terminal, else all. 0: all."),
+        number(bounds.SHOWN, "-n", help=f"List so many; by default {LISTED} in a terminal, else all. 0: all."),
     ] = None,
     run: Annotated[str | None, typer.Option(help="Which run, if there are several.")] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, help="Where the page is served; by default a port that is free.")
+        int | None, number(bounds.PORT, help="Where the page is served; by default a port that is free.")
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
@@ -76,16 +79,31 @@ def _serve(library: RunLibrary, address: str, port: int | None, browser: bool) -
     from marl_gem.viewer.server import Server
 
     server = Server(library, port)
-    try:
-        out.print(f"{escape(str(library.root))} is shown at [bold]{server.url}{escape(address)}[/]", soft_wrap=True)
-        out.print("[dim]Ctrl-C ends it. On another machine: ssh -L PORT:localhost:PORT, or --text[/]")
-        if browser:
-            webbrowser.open(server.url + address)
-        server.serve_forever(poll_interval=0.1)
-    except KeyboardInterrupt:
-        out.print("ended")
-    finally:
-        server.server_close()
+    with TemporaryDirectory(prefix="marl-gem-") as private:
+        try:
+            out.print(f"{escape(str(library.root))} is shown at [bold]{server.url}{escape(address)}[/]", soft_wrap=True)
+            out.print("[dim]Ctrl-C ends it. On another machine: ssh -L PORT:localhost:PORT, or --text[/]")
+            if browser:
+                webbrowser.open(_door(Path(private), server.url + address).as_uri())
+            server.serve_forever(poll_interval=0.1)
+        except KeyboardInterrupt:
+            out.print("ended")
+        finally:
+            server.server_close()
+
+
+def _door(folder: Path, url: str) -> Path:
+    """A file that leads to the page. A browser's command line, which all users can see, names this file, and no token.
+
+    Jupyter does the same. The folder can be read by this user alone.
+    """
+    file = folder / "open.html"
+    file.write_text(
+        '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+        f'<meta http-equiv="refresh" content="0; url={html.escape(url)}"><a href="{html.escape(url)}">marl_gem</a>\n',
+        "utf-8",
+    )
+    return file
 
 
 def _read_ahead(run: RunReader) -> None:

@@ -33,7 +33,7 @@ def summary(report: Report) -> str:
     """The head of the page, which also fits into a terminal: what was played, how it went, and what failed."""
     body = {"eval": _evaluation, "cell": _evaluation, "grid": _grid, "tournament": _tournament}[report.kind]
     title, tasks = f"# {quoted(report.config.scenario)}", _by_task(report)
-    return "\n\n".join([title, _played(report), *body(report), *tasks, *_failures(report)])
+    return "\n\n".join([title, _played(report), *body(report), *_unsent(report), *tasks, *_failures(report)])
 
 
 def baselines_text(report: Report) -> str:
@@ -310,6 +310,24 @@ def _usage(usage: UsageReport, episodes: int) -> dict[str, str]:
         "prompts that were cut to fit": f"{usage.cut_prompts:,}" if usage.cut_prompts else _NOTHING,
         "repeated requests": f"{usage.retries:,}" if usage.retries else _NOTHING,
     }
+
+
+def _unsent(report: Report) -> list[str]:
+    """Who was asked without fields that its server does not take. The seats of a player are counted together."""
+    players = report.tournament.players if report.tournament else ()
+    counts: dict[str, Counter[str]] = {player.who: Counter(player.unsent) for player in players}
+    answers: Counter[str] = Counter({player.who: round((player.turns or 0) * player.games) for player in players})
+    for match in report.matches:
+        for agent, numbers in match.agents.items():
+            who = match.players[agent].who if agent in match.players else agent
+            counts.setdefault(who, Counter()).update(numbers.unsent)
+            answers[who] += round((numbers.turns or 0) * match.episodes)
+    return [
+        f"The server of {quoted(who)} takes no {', '.join(map(quoted, fields))}: not sent in "
+        f"{max(fields.values())} of its {answers[who]} requests."
+        for who, fields in counts.items()
+        if fields
+    ]
 
 
 def _failures(report: Report) -> list[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 import marl_gem
+from marl_gem import bounds
 from marl_gem.errors import AgentError, ConfigError
 from marl_gem.evaluation.report import Kind, RunConfig
 from marl_gem.llm.models import Models
@@ -33,6 +35,9 @@ from marl_gem.seeding import derive_seed
 from marl_gem.specs import ScenarioInfo, ScenarioSpec
 from marl_gem.specs.scenario import ScenarioSource
 from marl_gem.types import Limits
+
+MOST_MATCHES = 10_000
+"""A grid or a tournament has no more matches."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,9 @@ class Numbers(msgspec.Struct, frozen=True):
     # The limits of each episode.
     limits: Limits = Limits()
 
+    def __post_init__(self) -> None:
+        bounds.check_all("", self, {"n": bounds.TASKS, "repeats": bounds.REPEATS, "seed": bounds.SEED})
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -109,11 +117,14 @@ class Plan:
     matches: tuple[Match, ...]
 
     def __post_init__(self) -> None:
-        n, repeats, seed, tasks = self.n, self.numbers.repeats, self.numbers.seed, self.info.tasks
-        if n < 1 or repeats < 1 or seed < 0:
-            raise ConfigError(f"n and repeats count from 1, the seed from 0; not n={n}, repeats={repeats}, seed={seed}")
+        n, tasks, episodes = self.n, self.info.tasks, self.n * self.numbers.repeats * len(self.matches)
         if tasks is not None and n > tasks:
             raise ConfigError(f"{self.info.scenario} has {tasks} tasks, not {n}; to play each again use repeats")
+        if episodes > bounds.EPISODES.high:
+            raise ConfigError(
+                f"{n:,} tasks with {self.numbers.repeats:,} repeats in {len(self.matches):,} matches are {episodes:,} "
+                f"episodes; a run holds {bounds.EPISODES.high:,} at most"
+            )
 
     @property
     def n(self) -> int:
@@ -215,6 +226,7 @@ def plan_grid(
         texts = [player.who for player in players]
         if not texts or len(set(texts)) < len(texts):
             raise ConfigError(f"the players for seat {agent!r} must be one or more, all different; not {texts}")
+    _check_matches(math.prod(map(len, candidates.values())))
     labels = {agent: _labels(players) for agent, players in candidates.items()}
     varied = [agent for agent, players in candidates.items() if len(players) > 1]
     matches = []
@@ -247,6 +259,7 @@ def plan_tournament(
     for name in players:
         if not re.fullmatch(r"[\w.+-]+", name):
             raise ConfigError(f"{name!r} is no name for a player; use letters, digits and . _ + -")
+    _check_matches(math.perm(len(players), seats))
     matches = []
     for names in itertools.permutations(players, seats):
         labels = dict(zip(info.agents, names, strict=True))
@@ -254,6 +267,11 @@ def plan_tournament(
         matches.append(Match(",".join(names), seated, labels))
     asked = {"players": {name: as_player(policy).who for name, policy in players.items()}}
     return Plan("tournament", spec, info, numbers, asked, tuple(matches))
+
+
+def _check_matches(number: int) -> None:
+    if number > MOST_MATCHES:
+        raise ConfigError(f"these players can sit in {number:,} ways; a run holds {MOST_MATCHES:,} matches at most")
 
 
 def as_player(policy: Policy | Player) -> Player:

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
+from marl_gem import bounds
 from marl_gem.evaluation.plan import Slot
 from marl_gem.evaluation.result_store import Recorded, ResultStore
 from marl_gem.rollout import stream
@@ -30,7 +31,11 @@ GATHER = 0.05
 
 class Budget(msgspec.Struct, frozen=True):
     """The limits of a run; None sets no limit. When one is reached no new episode starts, and those that are live are
-    played to their end, so that a run may take a little more."""
+    played to their end, so that a run may take a little more.
+
+    Raises:
+        ConfigError: a limit is out of range, see `marl_gem.bounds`.
+    """
 
     # Finished episodes, all that the run's folder holds.
     episodes: int | None = None
@@ -40,6 +45,15 @@ class Budget(msgspec.Struct, frozen=True):
     seconds: float | None = None
     # US dollars, of all that the run's folder holds.
     cost: float | None = None
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "episodes": bounds.EPISODES,
+            "tokens": bounds.RUN_TOKENS,
+            "seconds": bounds.SECONDS,
+            "cost": bounds.DOLLARS,
+        }
+        bounds.check_all("budget.", self, ranges)
 
 
 class Progress(NamedTuple):

@@ -112,6 +112,8 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     # Of a model's answers, without those from a cache; None if there are none.
     seconds: Latency | None
+    # For each field of requests that its server did not take, such as "seed": how many answers were asked for without.
+    unsent: dict[str, int] = {}
 
 
 class Results(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from marl_gem.evaluation.summary import EpisodeSummary, summarize
 from marl_gem.runs import folder as run_folder
 from marl_gem.runs.configuration import differences
 from marl_gem.runs.journal import Journal
+from marl_gem.runs.lock import RunLock
 from marl_gem.specs import PolicySpec
 from marl_gem.types import Episode, EpisodeError, from_json, to_json
 
@@ -42,7 +43,7 @@ class ResultStore:
         kept: the episodes themselves, if there is no folder.
     """
 
-    def __init__(self, plan: Plan, folder: Path | None) -> None:
+    def __init__(self, plan: Plan, folder: Path | None, lock: RunLock | None = None) -> None:
         self.plan = plan
         self.finished: dict[str, EpisodeSummary] = {}
         self.failures: dict[str, EpisodeSummary] = {}
@@ -57,12 +58,12 @@ class ResultStore:
         if folder is None:
             return
         for name in sorted({match.folder for match in plan.matches}):
-            self._episodes[name] = Journal(folder / name / run_folder.EPISODES)
-            self._errors[name] = Journal(folder / name / run_folder.ERRORS)
+            self._episodes[name] = Journal(folder / name / run_folder.EPISODES, lock)
+            self._errors[name] = Journal(folder / name / run_folder.ERRORS, lock)
 
     @classmethod
-    def open(cls, plan: Plan, folder: Path | None, resume: bool) -> ResultStore:
-        """Start a run, or continue the one in the folder, which the caller has locked.
+    def open(cls, plan: Plan, folder: Path | None, resume: bool, lock: RunLock | None = None) -> ResultStore:
+        """Start a run, or continue the one in the folder, which the caller has locked; `lock` is that lock.
 
         Raises:
             ConfigError: the folder holds a run and `resume` is false, or a run with another configuration, or
@@ -77,7 +78,7 @@ class ResultStore:
                     "changes, or choose another folder"
                 )
             _write_configs(plan, folder)
-        store = cls(plan, folder)
+        store = cls(plan, folder, lock)
         for journal in (*store._errors.values(), *store._episodes.values()):
             store._read(journal)
         return store
@@ -141,13 +142,19 @@ class ResultStore:
 
 
 def stored_config(folder: Path, resume: bool) -> RunConfig | None:
-    """The configuration of the run in a folder; None if the folder is empty or not there.
+    """The configuration of the run in a folder; None if the folder is empty or not there, and `resume` is false.
 
     Raises:
-        ConfigError: there is a run and `resume` is false, or a part of a run, or something else.
+        ConfigError: there is a run and `resume` is false, or none and it is true; or a part of a run, or something
+            else.
         JournalError: the folder cannot be read.
     """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, and a run needs a folder; choose another name")
     if run_folder.is_empty(folder):
+        if resume:
+            state = "holds no run" if folder.exists() else "does not exist"
+            raise ConfigError(f"{folder} {state}: check the name, or start a run there without --resume")
         return None
     try:
         config = read_config(run_folder.read_config(folder))

@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from marl_gem.errors import ConfigError, MissingPackage
+from marl_gem import bounds
+from marl_gem.errors import MissingPackage
 from marl_gem.evaluation.build import build_report
 from marl_gem.evaluation.markdown import markdown
 from marl_gem.evaluation.pictures import pictures
@@ -166,8 +167,8 @@ async def run_async(
     watch: Callable[[Progress], None] | None = None,
 ) -> Result:
     """`run` for callers in an event loop."""
-    if processes < 0:
-        raise ConfigError(f"processes is a number from 1 up, or 0 for one for each processor; not {processes}")
+    bounds.PROCESSES.check("processes", processes)
+    bounds.CONCURRENCY.check("concurrency", concurrency)
     processes = min(processes or _processors(), concurrency)
     folder = None if out is None else Path(out)
     stored = None if folder is None else stored_config(folder, resume)
@@ -175,8 +176,8 @@ async def run_async(
         plan = replace(plan, numbers=msgspec.structs.replace(plan.numbers, n=stored.n))
     await _check_random_seats(plan)
     setup = pack(plan, -(-concurrency // processes)) if processes > 1 else None
-    with run_lock(folder) if folder else contextlib.nullcontext():
-        store = ResultStore.open(plan, folder, resume)
+    with run_lock(folder) if folder else contextlib.nullcontext() as lock:
+        store = ResultStore.open(plan, folder, resume, lock)
         pending = len(plan.slots) - len(store.finished)
         live = min(concurrency, pending) if pending else concurrency
         processes = min(processes, pending)
@@ -188,7 +189,8 @@ async def run_async(
         finally:
             store.close()
         report = build_report(plan, store.finished, store.failures, store.attempts, playing.stopped)
-        if folder:
+        if folder and lock:
+            lock.check()
             write_report(report, folder)
             for match in plan.matches:
                 if match.folder:

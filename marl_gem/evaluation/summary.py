@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -31,6 +32,9 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     cached: int = 0
     # Answers whose prompt was cut because it did not fit.
     cut: int = 0
+    # For each field of requests that a server did not take: answers that were asked for without it. A tuple of pairs,
+    # since nearly all are empty, and empty tuples take no memory.
+    unsent: tuple[tuple[str, int], ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -117,13 +121,22 @@ def combined_usage(seats: Iterable[tuple[EpisodeSummary, str]]) -> UsageReport:
         cut_prompts=sum(usage.cut for usage in used),
         retries=sum(usage.retries for usage in used),
         seconds=Latency(quantile(waits, 0.5), quantile(waits, 0.95)) if waits else None,
+        unsent=_unsent(used),
     )
+
+
+def _unsent(used: Iterable[Usage]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for usage in used:
+        counts.update(dict(usage.unsent))
+    return dict(sorted(counts.items()))
 
 
 def _usage(responses: list[Response | ResponseOutline]) -> Usage:
     prompt = completion = retries = cached = cut = 0
     cost: float | None = 0.0
     seconds = []
+    unsent: dict[str, int] = {}
     for response in responses:
         if response.usage:
             prompt += response.usage.get("prompt_tokens", 0)
@@ -135,4 +148,6 @@ def _usage(responses: list[Response | ResponseOutline]) -> Usage:
         retries += response.retries
         cached += response.cached
         cut += response.cut > 0
-    return Usage(len(responses), prompt, completion, cost, tuple(seconds), retries, cached, cut)
+        for name in response.unsent:
+            unsent[name] = unsent.get(name, 0) + 1
+    return Usage(len(responses), prompt, completion, cost, tuple(seconds), retries, cached, cut, tuple(unsent.items()))

@@ -7,11 +7,22 @@ from typing import Protocol
 
 import msgspec
 
+from marl_gem import bounds
 from marl_gem.types import Message, Response, ToolSpec
+
+_RANGES = {
+    "max_tokens": bounds.ANSWER_TOKENS,
+    "temperature": bounds.TEMPERATURE,
+    "top_p": bounds.PROBABILITY,
+}
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """How an answer is sampled."""
+    """How an answer is sampled.
+
+    Raises:
+        ConfigError: a number is out of range, see `marl_gem.bounds`.
+    """
 
     # The greatest number of tokens of an answer, reasoning included; at least 1. None leaves it to the back end.
     max_tokens: int | None = 64
@@ -21,6 +32,9 @@ class Sampling(msgspec.Struct, frozen=True):
     top_p: float = 1.0
     # Texts that end the answer; they are not part of it.
     stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        bounds.check_all("", self, _RANGES)
 
 
 class LLM(Protocol):

@@ -13,8 +13,11 @@ What a call raises:
     LLMError            all else: 400, 401, 403, 404, 413, 422, 429 for lack of credit, 501, 505, a redirect, a name
                         that does not exist, an invalid certificate, a reply of unreasonable size
 
-Nothing is retried here (see `marl_gem.llm.retry`), except without optional fields that a server refuses. No message
-holds the API key.
+Nothing is retried here (see `marl_gem.llm.retry`). No message holds the API key.
+
+Before the first answer the server is sent one short request with all fields that are in use (more only if it refuses
+that): which optional ones it does not take is found out once, and holds for all requests of this model object. A line
+in the log says so, and `Response.unsent` names the fields in each record; see `marl_gem.llm.probe`.
 """
 
 from __future__ import annotations
@@ -29,9 +32,14 @@ import msgspec
 from marl_gem.errors import ConfigError, ContextTooLong, LLMError, ServerUnreachable, TransientLLMError
 from marl_gem.llm import Sampling, wire
 from marl_gem.llm.http_client import HTTPClient, Reply, Timeouts
+from marl_gem.llm.probe import Ask, Probe, Refusal
 from marl_gem.types import Message, Response, ToolSpec
 
 __all__ = ["HTTPModel", "Timeouts"]
+
+PROBE: list[Message] = [{"role": "user", "content": "Say hi."}]
+PROBE_TOKENS = 16
+"""What a server is asked to find out which fields it takes; some refuse a limit below 16 tokens."""
 
 
 class HTTPModel:
@@ -87,8 +95,9 @@ class HTTPModel:
         self.extra_body = dict(extra_body or {})
         self.price = price
         self.timeouts = self._client.timeouts
-        self._refused = wire.BEYOND_OPENAI if self._client.is_openai else frozenset[str]()
-        self._accepted_before = False
+        # What OpenAI's own API is known not to have is no finding about it.
+        self._unknown_fields = wire.BEYOND_OPENAI if self._client.is_openai else frozenset[str]()
+        self._probe = Probe(self.url, self._unknown_fields)
         self._loaded: dict[str, _Adapter] = {}
         try:
             wire.write_json(self.extra_body)
@@ -107,43 +116,16 @@ class HTTPModel:
         self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec] = ()
     ) -> Response:
         """Answer, see `marl_gem.llm.LLM`; the top of this file lists what is raised."""
-        model = self.adapter or await self._model()
-        unscaled, sampled = sampling.temperature == 1 and sampling.top_p == 1, sampling.temperature > 0
-        refused, version, reloaded = self._refused, self.version, False
-        while True:
-            adapter = self._loaded.get(model)
-            body = wire.write_request(
-                model,
-                messages,
-                sampling,
-                seed,
-                tools,
-                tokens=self.logprobs != "off",
-                logprobs=(self.logprobs == "raw" and unscaled) or (self.logprobs == "processed" and sampled),
-                refused=refused,
-                extra_body=({"cache_salt": adapter.salt} if adapter else {}) | self.extra_body,
-            )
-            reply = await self._client.send("POST", "chat/completions", wire.write_json(body))
-            if reply.status == 200:
-                break
-            if reply.status == 404 and adapter and not reloaded:
-                await self._reload_adapter(model, adapter.path)
-                reloaded = True
-                continue
-            newly_refused = self._optional_fields(reply, body) - refused
-            if not newly_refused:
-                raise await self._error(reply, model)
-            refused |= newly_refused
-        self._refused |= refused  # without these fields the request was accepted
-        self._accepted_before = True
-        try:
-            completion = wire.read_reply(reply.body)
-            response = wire.read_response(completion, version=version, seconds=reply.seconds, price=self.price)
-        except ValueError as error:
-            problem = f"with a reply that cannot be used: {error}"
-            raise TransientLLMError(self._client.describe(reply, problem)) from None
-        if reply.redacted:  # the tokens would give the secret back
-            return msgspec.structs.replace(response, prompt_ids=(), token_ids=(), logprobs=())
+        model, version = self.adapter or await self._model(), self.version
+        fields = self._fields(sampling, tools)
+        await self._probe.find(fields, self._refusal_of(model, sampling, seed, tools), await self._client.probe_lock())
+        reply = await self._send(model, messages, sampling, seed, tools, self._probe.refused)
+        if reply.status != 200:
+            raise await self._error(reply, model)
+        response = self._read(reply, version)
+        if missing := (fields & self._probe.refused) - self._unknown_fields:
+            unsent = tuple(name for name in wire.DISPENSABLE if name in missing)
+            return msgspec.structs.replace(response, unsent=unsent)
         return response
 
     async def health(self) -> None:
@@ -246,16 +228,88 @@ class HTTPModel:
         if reply.status != 200:
             raise await self._error(reply)
 
-    # Errors
+    # Requests and replies
 
-    def _optional_fields(self, reply: Reply, body: dict[str, Any]) -> set[str]:
-        """The optional fields of a request that it may have been refused for."""
-        if reply.status not in (400, 422) or wire.is_overflow(reply.text):
-            return set()
-        named = wire.refusals(reply.text, body)
-        if named or self._accepted_before:
-            return named
-        return set(wire.BEYOND_OPENAI & body.keys())  # the server may not name the field that it refuses
+    def _asks_for_logprobs(self, sampling: Sampling) -> bool:
+        """Whether the server's log-probabilities are those that tokens are drawn with."""
+        if self.logprobs == "raw":
+            return sampling.temperature == 1 and sampling.top_p == 1
+        return self.logprobs == "processed" and sampling.temperature > 0
+
+    def _fields(self, sampling: Sampling, tools: Sequence[ToolSpec]) -> frozenset[str]:
+        """The fields of a request that a server may refuse, or know by another name."""
+        fields = {"seed", "top_k", "min_p", "repetition_penalty"}
+        fields |= {"return_token_ids"} if self.logprobs != "off" else set()
+        fields |= {"logprobs"} if self._asks_for_logprobs(sampling) else set()
+        fields |= {"max_tokens"} if sampling.max_tokens is not None else set()
+        fields |= {"tool_choice"} if tools else set()
+        return frozenset(fields - self.extra_body.keys())
+
+    async def _send(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        seed: int,
+        tools: Sequence[ToolSpec],
+        refused: frozenset[str],
+    ) -> Reply:
+        """The reply to one request, without refused fields. An adapter that the server has lost is loaded again."""
+        reloaded = False
+        while True:
+            adapter = self._loaded.get(model)
+            body = wire.write_request(
+                model,
+                messages,
+                sampling,
+                seed,
+                tools,
+                tokens=self.logprobs != "off",
+                logprobs=self._asks_for_logprobs(sampling),
+                refused=refused,
+                extra_body=({"cache_salt": adapter.salt} if adapter else {}) | self.extra_body,
+            )
+            reply = await self._client.send("POST", "chat/completions", wire.write_json(body))
+            if reply.status != 404 or adapter is None or reloaded:
+                return reply
+            await self._reload_adapter(model, adapter.path)
+            reloaded = True
+
+    def _refusal_of(self, model: str, sampling: Sampling, seed: int, tools: Sequence[ToolSpec]) -> Ask:
+        """Asks the server whether it takes such requests without some fields."""
+        limit = None if sampling.max_tokens is None else min(sampling.max_tokens, PROBE_TOKENS)
+        short = msgspec.structs.replace(sampling, max_tokens=limit)
+
+        async def ask(without: frozenset[str]) -> Refusal | None:
+            reply = await self._send(model, PROBE, short, seed, tools, without)
+            if reply.status == 200:
+                self._read(reply, self.version)
+                return None
+            if reply.status not in (400, 422) or wire.is_overflow(reply.text):
+                raise await self._error(reply, model)
+            if wire.is_cut_short(reply.text):  # it was taken
+                return None
+            return Refusal(wire.refusals(reply.text, self._fields(sampling, tools)), await self._error(reply, model))
+
+        return ask
+
+    def _read(self, reply: Reply, version: int) -> Response:
+        """The response in a reply with status 200.
+
+        Raises:
+            TransientLLMError: it holds none, or is damaged.
+        """
+        try:
+            completion = wire.read_reply(reply.body)
+            response = wire.read_response(completion, version=version, seconds=reply.seconds, price=self.price)
+        except ValueError as error:
+            problem = f"with a reply that cannot be used: {error}"
+            raise TransientLLMError(self._client.describe(reply, problem)) from None
+        if reply.redacted:  # the tokens would give the secret back
+            return msgspec.structs.replace(response, prompt_ids=(), token_ids=(), logprobs=())
+        return response
+
+    # Errors
 
     async def _error(self, reply: Reply, model: str = "") -> LLMError:
         """The error for a reply with a status other than 200."""
@@ -279,11 +333,14 @@ class HTTPModel:
         if status in (401, 403):
             return "Put the API key into an environment variable, and give its name as api_key_env"
         if 300 <= status < 400:
-            target = str(reply.headers.get("Location")).partition("?")[0]
-            return f"It redirects to {target}; if you trust that, give it as url"
+            target = reply.headers.get("Location", "").partition("?")[0]
+            return f"It redirects to {target or 'no other url'}; if you trust that, give it as url"
         if status == 404 and model:
             with suppress(LLMError):
-                return f"We asked for {model!r}; it serves {_some(await self.models(adapters=True))}"
+                served = await self.models(adapters=True)
+                if model in served:
+                    return f"It lists the model {model!r} all the same. Does it serve {self.url}/chat/completions?"
+                return f"We asked for {model!r}; it serves {_some(served) or 'no model'}"
         if status == 404:
             return "Is the url right? It often ends in /v1"
         return ""
@@ -298,4 +355,6 @@ class _Adapter(NamedTuple):
 
 def _some(names: Sequence[str]) -> str:
     """The first ten of these names, for a message."""
-    return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return ", ".join(repr(name[:100]) for name in names[:10]) + (
+        f" and {len(names) - 10} more" if len(names) > 10 else ""
+    )

@@ -78,6 +78,7 @@ class _Pool:
     keeper: AsyncGenerator[aiohttp.ClientSession, None]
     slots: asyncio.Semaphore  # not the session's limit: waiting for a slot must not count against a time-out
     lock: asyncio.Lock
+    probe_lock: asyncio.Lock
 
 
 class HTTPClient:
@@ -152,6 +153,10 @@ class HTTPClient:
         """A lock for requests that must not overlap; one per event loop."""
         return (await self._pool()).lock
 
+    async def probe_lock(self) -> asyncio.Lock:
+        """A lock for finding out what the server takes; one per event loop."""
+        return (await self._pool()).probe_lock
+
     async def aclose(self) -> None:
         """Close the connections of the running event loop. A later call opens new ones."""
         if pool := self._pools.get(asyncio.get_running_loop()):
@@ -175,7 +180,9 @@ class HTTPClient:
             for closed in [other for other in self._pools if other.is_closed()]:
                 del self._pools[closed]
             keeper = _keep_open(self._session_options())
-            pool = _Pool(await anext(keeper), keeper, asyncio.Semaphore(self.connections), asyncio.Lock())
+            pool = _Pool(
+                await anext(keeper), keeper, asyncio.Semaphore(self.connections), asyncio.Lock(), asyncio.Lock()
+            )
             self._pools[loop] = pool
         return pool
 

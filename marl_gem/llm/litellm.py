@@ -36,6 +36,8 @@ from marl_gem.llm import Sampling, wire
 from marl_gem.llm.secrets import redact_message, redact_value, url_secrets
 from marl_gem.types import Message, Response, ToolSpec
 
+_log = logging.getLogger(__name__)
+
 COMPROMISED_VERSIONS = frozenset({"1.82.7", "1.82.8"})
 """Releases of litellm that an attacker published; they steal the API keys they find."""
 
@@ -80,6 +82,8 @@ class LiteLLMModel:
         supported = self._litellm.get_supported_openai_params(model) or ("seed", "temperature")
         self._refused = wire.BEYOND_OPENAI | ({"seed"} - set(supported))
         self._takes_temperature = "temperature" in supported
+        if "seed" in self._refused:
+            _log.warning("%s takes no seed: left out in all requests", self.model)
 
     @property
     def name(self) -> str:
@@ -98,16 +102,16 @@ class LiteLLMModel:
         if isinstance(answer, LLMError):
             raise answer  # outside of `except`: litellm's exception may hold the key, and must not be the context
         body, list_price = answer
+        unsent = ("seed",) if "seed" in self._refused else ()
         try:
             reply = wire.read_reply(body)
             response = wire.read_response(reply, seconds=time.monotonic() - started, price=self.price)
         except ValueError as error:
             raise TransientLLMError(f"{self.model} gave a reply that cannot be used: {error}") from None
-        if not response.usage.get("prompt_tokens"):
-            return msgspec.structs.replace(response, usage={}, cost=None)  # litellm gives 0 for unknown counts
-        if self.price or self.url:
-            return response
-        return msgspec.structs.replace(response, cost=list_price)
+        if not response.usage.get("prompt_tokens"):  # litellm gives 0 for unknown counts
+            return msgspec.structs.replace(response, usage={}, cost=None, unsent=unsent)
+        cost = response.cost if self.price or self.url else list_price
+        return msgspec.structs.replace(response, cost=cost, unsent=unsent)
 
     def _request(
         self, messages: Sequence[Message], sampling: Sampling, seed: int, tools: Sequence[ToolSpec]

@@ -182,9 +182,9 @@ def _http_model(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
 def _only_model(server: Any) -> str:
     served = _outside_any_loop(server.models)
     if len(served) != 1:
-        some = ", ".join(served[:10]) + (", ..." if len(served) > 10 else "")
+        some = ", ".join(name[:100] for name in served[:10]) + (", ..." if len(served) > 10 else "")
         raise ConfigError(
-            f"{server.url} has {len(served)} models; name one of them, as in {served[0]}@{server.url}: {some}"
+            f"{server.url} has {len(served)} models; name one of them, as in {served[0][:100]}@{server.url}: {some}"
             if served
             else f"{server.url} has no model"
         )

@@ -91,10 +91,14 @@ _REFUSALS = {
 }
 
 
-def refusals(error: str, body: Mapping[str, Any]) -> set[str]:
-    """The optional fields of a request that an error message names."""
-    fields = {*body, "tool_choice"} if "tools" in body and "tool_choice" not in body else set(body)
-    return {name for name, pattern in _REFUSALS.items() if name in fields and pattern.search(error)}
+def refusals(error: str, fields: Collection[str]) -> frozenset[str]:
+    """Those of the optional fields of a request that an error message names."""
+    return frozenset(name for name, pattern in _REFUSALS.items() if name in fields and pattern.search(error))
+
+
+def is_cut_short(error: str) -> bool:
+    """Whether a refusal says that a valid request allowed too few tokens, as OpenAI's reasoning models answer."""
+    return "max_tokens or model output limit was reached" in error
 
 
 def write_json(body: object) -> bytes:
@@ -194,7 +198,18 @@ def _text(content: str | list[ContentPart]) -> str:
 
 # Replies
 
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+MAX_COUNT = 10**9
+"""The most tokens that a server is believed to have read or written for one answer."""
+
+MAX_WAIT = 366 * 86_400.0
+"""The most seconds that a server is believed to ask for in Retry-After."""
+
+LOGPROB_TOLERANCE = 1e-3
+"""How far above 0 a log-probability may be by rounding."""
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+TokenId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class _Function(msgspec.Struct):
@@ -224,9 +239,9 @@ class _Logprobs(msgspec.Struct):
 
 class _Choice(msgspec.Struct):
     message: _Message
-    finish_reason: str | None = None
+    finish_reason: Name | None = None
     logprobs: _Logprobs | None = None
-    token_ids: list[Count] | None = None
+    token_ids: list[TokenId] | None = None
 
 
 class _PromptDetails(msgspec.Struct):
@@ -244,7 +259,7 @@ class Reply(msgspec.Struct):
 
     choices: list[_Choice] = []
     usage: _Usage | None = None
-    prompt_token_ids: list[Count] | None = None
+    prompt_token_ids: list[TokenId] | None = None
 
 
 _read_reply = msgspec.json.Decoder(Reply).decode
@@ -254,13 +269,17 @@ def read_reply(body: bytes) -> Reply:
     """Parse the body of a reply.
 
     Raises:
-        ValueError: it is no chat completion; the message says why.
+        ValueError: it is no chat completion, or damaged; the message says why.
     """
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 (at byte {error.start})") from None
     try:
         reply = _read_reply(body)
     except msgspec.ValidationError as error:
         raise ValueError(f"it is no chat completion: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError):
         reply = _read_invalid_reply(body)
     if not reply.choices:
         raise ValueError("it holds no choices")
@@ -270,7 +289,7 @@ def read_reply(body: bytes) -> Reply:
 def _read_invalid_reply(body: bytes) -> Reply:
     """Parse a body that msgspec refuses: Python's parser accepts lone surrogates, and has better messages."""
     try:
-        return msgspec.convert(read_json(body.decode("utf-8", "replace")), Reply)
+        return msgspec.convert(read_json(body.decode("utf-8")), Reply)
     except msgspec.ValidationError as error:
         raise ValueError(f"it is no chat completion: {error}") from None
     except ValueError as error:
@@ -294,6 +313,7 @@ def read_response(
     """
     choice = reply.choices[0]
     message = choice.message
+    _check_answer(choice)
     text = message.content or message.refusal or ""
     reasoning = message.reasoning_content or message.reasoning or ""
     if reasoning:
@@ -303,14 +323,7 @@ def read_response(
     if message.tool_calls:
         calls = [write_call(call.function.name, call.function.arguments or "") for call in message.tool_calls]
         text = "\n".join([text.strip(), *calls] if text.strip() else calls)
-    if choice.finish_reason in ("abort", "error"):
-        raise ValueError(f"the server broke the answer off (finish_reason {choice.finish_reason!r})")
-    token_ids = tuple(choice.token_ids or ())
-    logprobs: tuple[float, ...] = ()
-    if token_ids and choice.logprobs and choice.logprobs.content:
-        logprobs = tuple([token.logprob for token in choice.logprobs.content])
-        if len(logprobs) != len(token_ids):
-            raise ValueError(f"it holds {len(token_ids)} token ids, but {len(logprobs)} log-probabilities")
+    token_ids, logprobs = _tokens(choice, reply.usage)
     usage, cost = _usage(reply.usage), None
     if usage and price:
         cost = (usage["prompt_tokens"] * price[0] + usage["completion_tokens"] * price[1]) / 1e6
@@ -326,6 +339,39 @@ def read_response(
         cost=cost,
         seconds=round(seconds, 6),
     )
+
+
+def _check_answer(choice: _Choice) -> None:
+    """Raise a ValueError where there is no answer.
+
+    An empty text is one, and so is a refusal. No text at all is one if the model called tools or thought, or if
+    `finish_reason` says that something cut the answer off, such as "length" or "content_filter".
+    """
+    message, why = choice.message, choice.finish_reason
+    if why in ("abort", "error"):
+        raise ValueError(f"the server broke the answer off (finish_reason {why!r})")
+    something = message.refusal or message.tool_calls or message.reasoning or message.reasoning_content
+    if message.content is None and not something and why in (None, "stop", "tool_calls", "function_call"):
+        raise ValueError(f"its content is null, though finish_reason is {why!r}")
+
+
+def _tokens(choice: _Choice, usage: _Usage | None) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The sampled tokens and their log-probabilities; of the latter none without the former.
+
+    Raises:
+        ValueError: they do not fit each other or the usage, or a log-probability is none.
+    """
+    token_ids = tuple(choice.token_ids or ())
+    if token_ids and usage and usage.completion_tokens not in (None, len(token_ids)):
+        raise ValueError(f"it holds {len(token_ids)} token ids, but a usage of {usage.completion_tokens} tokens")
+    if not (token_ids and choice.logprobs and choice.logprobs.content):
+        return token_ids, ()
+    logprobs = [token.logprob for token in choice.logprobs.content]
+    if len(logprobs) != len(token_ids):
+        raise ValueError(f"it holds {len(token_ids)} token ids, but {len(logprobs)} log-probabilities")
+    if not all(-math.inf < value <= LOGPROB_TOLERANCE for value in logprobs):
+        raise ValueError(f"it holds a log-probability of {max(logprobs):g}")
+    return token_ids, tuple([min(value, 0.0) for value in logprobs])
 
 
 def split_reasoning(text: str) -> tuple[str, str]:
@@ -368,7 +414,8 @@ def is_overflow(error: str) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds to wait that a server asks for, in numbers or as a date; None if it does not ask."""
+    """The seconds to wait that a server asks for, in numbers or as a date; None if it does not ask, or for more than a
+    year."""
     value = headers.get("Retry-After", "").strip()
     try:
         seconds = float(value)
@@ -377,11 +424,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
         except (ValueError, TypeError, OverflowError):
             return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    return max(0.0, seconds) if -math.inf < seconds <= MAX_WAIT else None
 
 
 class _Card(msgspec.Struct):
-    id: str
+    id: Name
     parent: str | None = None
 
 

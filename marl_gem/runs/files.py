@@ -1,21 +1,27 @@
 """Files and folders that are written completely or not at all.
 
 A draft is written beside the target, flushed to disk and renamed. A reader sees the old content or the new one. A
-draft of a killed process stays as a hidden file, and nothing reads it.
+draft of a killed process stays as a hidden file, which nothing reads, until the run is locked again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from marl_gem.errors import JournalError
 from marl_gem.runs.checksum import parse_object, with_checksum
+
+_LEFT = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>draft|old)(\.\w+)?")
+"""The name of a draft, or of a folder that is being replaced."""
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -96,6 +102,22 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def remove_drafts(folder: Path) -> None:
+    """Remove what killed writers left in a folder and in the folders in it. A folder that was being replaced when its
+    writer was killed is put back."""
+    for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
+        if not (left := _LEFT.fullmatch(path.name)):
+            continue
+        with contextlib.suppress(OSError):
+            target = path.with_name(left["name"])
+            if left["kind"] == "old" and not target.exists():
+                path.rename(target)
+            elif path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
 def flush(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on disk.
 
@@ -121,6 +143,72 @@ def explained(path: Path, action: str) -> Iterator[None]:
             f"cannot {action} {path}: {error.strerror or error}. What was written before is safe; when this is "
             "fixed, --resume continues the run"
         ) from error
+
+
+def open_inside(path: Path, folder: Path) -> BinaryIO:
+    """Open a file of a folder whose content others may have written, for reading.
+
+    No link below the folder is followed, and nothing but a regular file is read: no device, pipe or socket. The folder
+    itself may be a link, as its user chose it; so may the file, if it is the folder's place that was chosen.
+
+    Args:
+        path: the file. If it is `folder` itself, that is a file that the user chose.
+        folder: where all further parts of the path must be real.
+
+    Raises:
+        OSError: there is no such file, or it is a link or no regular file.
+    """
+    flags = os.O_RDONLY | _flags("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")  # a pipe would block
+    names = path.relative_to(folder).parts
+    if os.open not in os.supports_dir_fd:  # Windows: links are looked for by name
+        inner = [folder.joinpath(*names[: number + 1]) for number in range(len(names))]
+        if link := next((part for part in inner if part.is_symlink()), None):
+            raise OSError(errno.ELOOP, _LINK, str(link))
+        descriptor = os.open(path, flags)
+    else:
+        descriptor = os.open(folder, flags)
+        for name in names:
+            try:
+                inside = os.open(name, flags | os.O_NOFOLLOW, dir_fd=descriptor)
+            except OSError as error:
+                strerror = _LINK if error.errno == errno.ELOOP else error.strerror
+                raise OSError(error.errno, strerror, str(path)) from None
+            finally:
+                os.close(descriptor)
+            descriptor = inside
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return os.fdopen(descriptor, "rb", 1 << 20)
+
+
+def read_inside(path: Path, folder: Path, most: int) -> bytes:
+    """The content of a file, see `open_inside`.
+
+    Raises:
+        OSError: it cannot be opened, or has more than `most` bytes.
+    """
+    with open_inside(path, folder) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return content
+
+
+def is_regular(path: Path) -> bool:
+    """Whether this is a regular file, and no link to one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+_LINK = "it is a link, and links out of a run are not followed"
+
+
+def _flags(*names: str) -> int:
+    """Those of these flags that the system has."""
+    return sum(getattr(os, name, 0) for name in names)
 
 
 def _draft_of(path: Path) -> Path:

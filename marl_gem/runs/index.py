@@ -7,6 +7,7 @@ entries say so; it is no error here.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.files import open_inside
 from marl_gem.runs.outcomes import Outcome
 from marl_gem.runs.outline import cost_of, decode_outline, read_episode, read_outline
 from marl_gem.types import Ending, Episode, EpisodeError, read_json
@@ -72,10 +74,12 @@ class EpisodeIndex:
     Args:
         path: the file; one that does not exist has no entries.
         prefix: the beginning of its entries' keys.
+        root: the folder that the user chose; below it no link is followed. By default the file itself was chosen.
     """
 
-    def __init__(self, path: Path, prefix: str = "") -> None:
+    def __init__(self, path: Path, prefix: str = "", root: Path | None = None) -> None:
         self.path = path
+        self._root = root or path
         self.entries: list[Entry] = []
         """Replaced, never changed, so that a reader of an older list is not disturbed."""
         self._prefix = prefix
@@ -92,10 +96,10 @@ class EpisodeIndex:
         """
         with self._lock:
             try:
-                stat = self.path.stat()
-                stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-                if stamp != self.stamp:
-                    with self.path.open("rb", buffering=1 << 20) as file:
+                with open_inside(self.path, self._root) as file:
+                    stat = os.fstat(file.fileno())
+                    stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+                    if stamp != self.stamp:
                         self._read(file)
                 self.stamp = stamp
             except FileNotFoundError:
@@ -120,7 +124,7 @@ class EpisodeIndex:
         if not entries:
             return  # there may be no file
         try:
-            with self.path.open("rb") as file:
+            with open_inside(self.path, self._root) as file:
                 for entry in entries:
                     file.seek(entry.offset)
                     yield entry, file.read(entry.size)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from marl_gem.errors import JournalError, RecordError
 from marl_gem.runs.checksum import parse_object, verify, with_checksum
 from marl_gem.runs.files import explained, flush
-from marl_gem.runs.lock import lock_file
+from marl_gem.runs.lock import RunLock, lock_file
 from marl_gem.runs.outline import Outlined, read_episode, read_outline
 from marl_gem.types import Episode
 
@@ -33,13 +33,15 @@ class Journal:
         shared: several writers may append to the file, also from other processes. A last line without its newline is
             ended, not dropped, because others may use the file; a file that was removed is made again. By
             default there is one writer, which has locked the run.
+        lock: the run's, which is checked before lines are added.
 
     Raises:
         JournalError: the file cannot be written.
     """
 
-    def __init__(self, path: Path, *, shared: bool = False) -> None:
+    def __init__(self, path: Path, lock: RunLock | None = None, *, shared: bool = False) -> None:
         self.path = path
+        self._lock = lock
         self._shared = shared
         with explained(path, "write to"), self._opened(os.O_RDWR | os.O_CREAT) as descriptor:
             size = os.fstat(descriptor).st_size
@@ -97,6 +99,8 @@ class Journal:
             JournalError: the disk is full, or the file was removed or replaced; what was there before is unchanged.
         """
         lines = b"".join(with_checksum(text) + b"\n" for text in objects)
+        if self._lock:
+            self._lock.check()
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if self._shared else 0)
         # The file is opened each time, so that one that was removed is noticed.
         with explained(self.path, "write to"), self._opened(flags) as descriptor:

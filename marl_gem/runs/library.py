@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.files import is_regular
 from marl_gem.runs.folder import CHECKPOINTS, EPISODES, ERRORS
-from marl_gem.runs.reader import RunReader, is_inside
+from marl_gem.runs.reader import RunReader
 
 DEPTH = 4
 """How many levels of folders are searched for runs."""
@@ -50,9 +51,10 @@ class RunLibrary:
         """The runs that are there now, by name; the newest come first."""
         with self._lock:
             paths = {_name(self.root, path): path for path in _find(self.root)}
-            self._runs = {name: self._runs.get(name) or RunReader(path, name) for name, path in paths.items()}
-            runs = sorted(self._runs.values(), key=lambda run: (-run.changed, run.name))
-        return {run.name: run for run in runs}
+            runs = {name: self._runs.get(name) or RunReader(path, name, self.root) for name, path in paths.items()}
+            self._runs = runs
+            newest = sorted(runs.values(), key=lambda run: (-run.changed, run.name))
+        return {run.name: run for run in newest}
 
     def open(self, name: str) -> RunReader:
         """The run with this name.
@@ -76,7 +78,7 @@ def _find(root: Path) -> Iterator[Path]:
         return
     for name, folders, files in os.walk(root):
         folder = Path(name)
-        if any(file in files and is_inside(folder / file, root) for file in (EPISODES, ERRORS)):
+        if any(file in files and is_regular(folder / file) for file in (EPISODES, ERRORS)):
             yield folder
         at_the_bottom = len(folder.relative_to(root).parts) >= DEPTH
         folders[:] = [] if at_the_bottom else sorted(sub for sub in folders if sub[0] != "." and sub != CHECKPOINTS)

@@ -8,44 +8,73 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from marl_gem.errors import JournalError
-from marl_gem.runs.files import explained
+from marl_gem.runs.files import explained, remove_drafts
 
 LOCK = ".lock"
 
 
-@contextlib.contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
-    """Be the only process that works on a run. The folder is made if it is not there.
+class RunLock:
+    """The lock of a run's folder, see `run_lock`."""
 
-    The lock is on the file `.lock` in the folder, which holds the id of the process. The system releases it when the
-    process ends, however it ends.
+    def __init__(self, folder: Path, directory: int, file: int, guards_folder: bool) -> None:
+        self._folder = folder
+        self._directory, self._file = directory, file
+        self._guards_folder = guards_folder
+
+    def check(self) -> None:
+        """Notice that the folder is another one now, or that another process may write to it.
+
+        Raises:
+            JournalError: the folder was moved, removed or replaced; or its file `.lock` was, on a file system that
+                cannot lock folders.
+        """
+        with explained(self._folder, "write to"):
+            if not _is_open_as(self._folder, self._directory):
+                raise OSError("it was moved, removed or replaced")
+            if not self._guards_folder and not _is_open_as(self._folder / LOCK, self._file):
+                raise OSError(f"its {LOCK} was removed or replaced, so that another process may be writing to it")
+
+
+@contextlib.contextmanager
+def run_lock(folder: Path) -> Iterator[RunLock]:
+    """Be the only process that works on a run. The folder is made if it is not there, and drafts that a killed process
+    left in it are removed.
+
+    Both the folder and the file `.lock` in it are locked; the file holds the id of the process. So a second process is
+    refused even where somebody removed the file. The system releases the locks when the process ends, however it ends.
+    Where folders cannot be locked (NFS), `RunLock.check` notices that the file was removed.
 
     Raises:
         JournalError: another process works on the run (the message names it), the folder cannot be written, or this
-            system has no file locks.
+            system or file system has no file locks.
     """
-    with explained(folder, "write to"):
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
+    with contextlib.ExitStack() as opened:
+        with explained(folder, "write to"):
+            folder.mkdir(parents=True, exist_ok=True)
+            directory = os.open(folder, os.O_RDONLY)
+            opened.callback(os.close, directory)
         try:
-            lock_file(descriptor, wait=False)
+            guards_folder = _lock_folder(directory)
+            with explained(folder, "write to"):
+                file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+                opened.callback(os.close, file)
+            lock_file(file, wait=False)
         except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") or "that has just begun"
             raise JournalError(
-                f"process {holder} is working on {folder}; wait for it or stop it (kill -INT), or choose another folder"
+                f"{_holder(folder)} is working on {folder}; wait for it or stop it (kill -INT), or choose another "
+                "folder"
             ) from None
-        except ImportError:
+        except (ImportError, OSError) as error:
+            reason = "this system has" if isinstance(error, ImportError) else f"its file system has ({error.strerror})"
             raise JournalError(
-                f"cannot lock {folder}: this system has no file locks (Python's fcntl), so two processes could write "
-                "to one run. Use Linux, macOS or WSL, or run without a folder"
+                f"cannot lock {folder}: {reason} no file locks, so two processes could write to one run. Use a folder "
+                "on a local disk, under Linux, macOS or WSL, or run without a folder"
             ) from None
         with explained(folder, "write to"):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
+            os.ftruncate(file, 0)
+            os.pwrite(file, str(os.getpid()).encode(), 0)
+        remove_drafts(folder)
+        yield RunLock(folder, directory, file, guards_folder)
 
 
 def lock_file(descriptor: int, *, wait: bool) -> None:
@@ -53,8 +82,36 @@ def lock_file(descriptor: int, *, wait: bool) -> None:
 
     Raises:
         BlockingIOError: another process or descriptor has the lock, and `wait` is false.
+        OSError: its file system has no locks.
         ImportError: this system has no `fcntl` (Windows).
     """
     import fcntl
 
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def _lock_folder(directory: int) -> bool:
+    """Lock a folder. False: its file system can lock files alone."""
+    try:
+        lock_file(directory, wait=False)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _holder(folder: Path) -> str:
+    """The process that has locked a folder, as its lock says."""
+    with contextlib.suppress(OSError):
+        if process := (folder / LOCK).read_bytes()[:32].decode("ascii", "replace").strip():
+            return f"process {process}"
+    return "another process"
+
+
+def _is_open_as(path: Path, descriptor: int) -> bool:
+    try:
+        there, opened = path.stat(), os.fstat(descriptor)
+    except FileNotFoundError:
+        return False
+    return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)

@@ -21,6 +21,7 @@ class ResponseOutline(msgspec.Struct, gc=False):
     retries: int = 0
     cached: bool = False
     cut: int = 0
+    unsent: tuple[str, ...] = ()
     sampled: msgspec.Raw = msgspec.field(name="token_ids", default=msgspec.Raw(b"[]"))
 
     @property

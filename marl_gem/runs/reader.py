@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from marl_gem.errors import RecordError
-from marl_gem.runs.files import read_json_file
+from marl_gem.runs.checksum import parse_object
+from marl_gem.runs.files import is_regular, read_inside
 from marl_gem.runs.folder import CONFIG, EPISODES, ERRORS, METRICS, REPORT
 from marl_gem.runs.index import Entry, EpisodeIndex, Summary
 from marl_gem.runs.journal import read_rows
 from marl_gem.runs.outcomes import judge, looks_like_contest
 from marl_gem.runs.outline import read_episode
 from marl_gem.types import Episode
+
+MOST_BYTES = 64 * 2**20
+"""Of a picture, a configuration or a report that is read."""
+
+MOST_PICTURES, MOST_PIXELS = 100, 50_000_000
+"""Of a run that are shown, and of one of its pictures: a small file may unfold to many gigabytes in a browser."""
 
 
 class RunReader:
@@ -26,11 +33,13 @@ class RunReader:
     Args:
         path: the folder or file.
         name: what to call the run; by default the path's name.
+        root: the folder that the user chose, if the run lies somewhere below it: no link below it is followed.
     """
 
-    def __init__(self, path: Path, name: str = "") -> None:
+    def __init__(self, path: Path, name: str = "", root: Path | None = None) -> None:
         self.name = name or path.name
         self.path = path
+        self._root = root or path
         self.folder = path if path.is_dir() else path.parent
         self._is_folder = path.is_dir()
         self.close()
@@ -39,9 +48,10 @@ class RunReader:
         """Forget the entries, to free memory. They are read again when they are needed."""
         self._outcomes_of: object = None
         if self._is_folder:
-            self.files = [EpisodeIndex(self.path / EPISODES), EpisodeIndex(self.path / ERRORS, "e")]
+            names = {EPISODES: "", ERRORS: "e"}
+            self.files = [EpisodeIndex(self.path / name, prefix, self._root) for name, prefix in names.items()]
         else:
-            self.files = [EpisodeIndex(self.path)]
+            self.files = [EpisodeIndex(self.path, "", self._root)]
 
     def entries(self) -> list[Entry]:
         """All entries as the files are now; failed attempts come last.
@@ -127,18 +137,36 @@ class RunReader:
 
     @property
     def pictures(self) -> list[str]:
-        """The names of the PNG files beside the episodes."""
-        return sorted(file.name for file in self.folder.glob("*.png") if is_inside(file, self.folder))
+        """The names of the PNG files beside the episodes, up to `MOST_PICTURES`."""
+        names = sorted(file.name for file in self.folder.glob("*.png") if is_regular(file)) if self._is_folder else []
+        return names[:MOST_PICTURES]
+
+    def picture(self, name: str) -> bytes:
+        """A PNG file beside the episodes.
+
+        Raises:
+            RecordError: there is none of this name, it is none, or its picture is too large to be shown.
+        """
+        if name not in self.pictures:
+            raise RecordError(f"{self.name} has no picture {name!r}")
+        try:
+            content = read_inside(self.folder / name, self._root, MOST_BYTES)
+        except OSError as error:
+            raise RecordError(f"{name} cannot be read: {error.strerror or error}") from error
+        width, height = (int.from_bytes(content[start : start + 4], "big") for start in (16, 20))
+        if not content.startswith(b"\x89PNG\r\n\x1a\n") or width * height > MOST_PIXELS:
+            raise RecordError(f"{name} is no PNG of at most {MOST_PIXELS:,} pixels")
+        return content
 
     @property
     def size(self) -> int:
         """The bytes of its episodes."""
-        return sum(file.path.stat().st_size for file in self.files if file.path.exists())
+        return sum(file.path.stat().st_size for file in self.files if is_regular(file.path))
 
     @property
     def changed(self) -> float:
         """When an episode was written last, in seconds since 1970; 0 without any."""
-        return max((file.path.stat().st_mtime for file in self.files if file.path.exists()), default=0.0)
+        return max((file.path.stat().st_mtime for file in self.files if is_regular(file.path)), default=0.0)
 
     @property
     def paths(self) -> list[Path]:
@@ -170,11 +198,6 @@ class RunReader:
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            return read_json_file(self.folder / name) if self._is_folder else {}
+            return parse_object(read_inside(self.folder / name, self._root, MOST_BYTES)) if self._is_folder else {}
         except (OSError, ValueError):
             return {}
-
-
-def is_inside(file: Path, folder: Path) -> bool:
-    """Whether `file` is a file that, after all links, lies below `folder`."""
-    return file.is_file() and file.resolve().is_relative_to(folder.resolve())

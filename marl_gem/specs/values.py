@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from marl_gem import bounds
+from marl_gem.bounds import Range
 from marl_gem.errors import ConfigError
 from marl_gem.llm.models import ModelSpec, kind_of
 from marl_gem.views import view
@@ -73,24 +74,20 @@ def _write(value: Any) -> str:
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def _number(low: float, high: float = math.inf, *, above: bool = False) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        value = float(text)
-        if not low <= value <= high or math.isinf(value) or (above and value == low):
+def _number(within: Range) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        if not text.isascii() or (within.integer and not text.isdigit()):
             raise ValueError
-        return value + 0.0  # -0 becomes 0
+        value = int(text) if within.integer else float(text) + 0.0  # -0 becomes 0
+        if value not in within:
+            raise ValueError
+        return value
 
     return read
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise ValueError
-    return int(text)
-
-
 def _price(text: str) -> tuple[float, float]:
-    read, written = map(_number(0), text.split("/"))
+    read, written = map(_number(bounds.DOLLARS), text.split("/"))
     return read, written
 
 
@@ -114,15 +111,19 @@ def _model(text: str) -> ModelSpec:
     return ModelSpec.parse(text)
 
 
+def _numeric(within: Range, kinds: tuple[str, ...], unit: str = "") -> Value:
+    return Value(_number(within), str(within).replace("number", f"number{unit}", 1), kinds)
+
+
 _SERVED = ("http",)
 _REMOTE = ("http", "litellm")
 _MODELS = ("http", "litellm", "hf")
 _TRAINED = (*_MODELS, "run")
 
 VALUES = {
-    "temperature": Value(_number(0), "a number from 0 up", _TRAINED),
-    "top_p": Value(_number(0, 1, above=True), "a number above 0 and up to 1", _TRAINED),
-    "max_tokens": Value(_count, "a whole number from 1 up", _TRAINED),
+    "temperature": _numeric(bounds.TEMPERATURE, _TRAINED),
+    "top_p": _numeric(bounds.PROBABILITY, _TRAINED),
+    "max_tokens": _numeric(bounds.ANSWER_TOKENS, _TRAINED),
     "strategy": Value(_matching(".+"), "a strategy's name", _TRAINED),
     "judge": Value(_model, "a model, as in tiny@http://127.0.0.1:8000/v1", _TRAINED),
     "view": Value(_view_name, "a view's name", _MODELS),
@@ -131,10 +132,10 @@ VALUES = {
     "api_key_env": Value(
         _matching("[A-Z][A-Z0-9_]*"), "the name of an environment variable, as in OPENAI_API_KEY", _REMOTE, shown=False
     ),
-    "connect_timeout": Value(_number(0, above=True), "a number of seconds above 0", _SERVED),
-    "read_timeout": Value(_number(0, above=True), "a number of seconds above 0", _SERVED),
-    "timeout": Value(_number(0, above=True), "a number of seconds above 0", _REMOTE),
-    "wait": Value(_number(0), "a number of seconds from 0 up", _REMOTE),
+    "connect_timeout": _numeric(bounds.TIMEOUT, _SERVED, " of seconds"),
+    "read_timeout": _numeric(bounds.TIMEOUT, _SERVED, " of seconds"),
+    "timeout": _numeric(bounds.TIMEOUT, _REMOTE, " of seconds"),
+    "wait": _numeric(bounds.SECONDS, _REMOTE, " of seconds"),
     "adapter": Value(_matching(".+"), "the name of an adapter", _SERVED),
     "logprobs": Value(_matching("raw|processed|off"), "raw, processed or off", _SERVED),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -135,16 +134,13 @@ class Api:
         key = next(iter([*same, *after, *(near.key for near in entries)]), None)
         return {"key": key, "same": bool(same)}
 
-    def picture(self, parameters: Parameters) -> Path:
-        """The path of a picture in a run's folder.
+    def picture(self, parameters: Parameters) -> bytes:
+        """A picture in a run's folder, as PNG.
 
         Raises:
-            RecordError: the run has no picture of this name.
+            RecordError: the run has no picture of this name, or it cannot be read.
         """
-        run, name = self._run(parameters), _text(parameters, "name")
-        if name not in run.pictures:
-            raise RecordError(f"{run.name} has no picture {name!r}")
-        return run.folder / name
+        return self._run(parameters).picture(_text(parameters, "name"))
 
     def _run(self, parameters: Parameters) -> RunReader:
         return self._library.open(_text(parameters, "run"))

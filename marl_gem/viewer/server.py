@@ -1,13 +1,17 @@
 """The page's server, built on Python's standard library. It is local and read-only.
 
 It listens at 127.0.0.1 and answers GET alone, and only under a local host name, so that another site's name cannot be
-made to point here (DNS rebinding). Pages of other sites may link to it, but get no data from it.
+made to point here (DNS rebinding). Pages of other sites may link to it, but get no data from it. Other users of the
+machine can reach the port: every path begins with a token, which is drawn at the start and part of `Server.url`. It is
+in the path because there it comes along with all relative addresses of the page, and no cookie of this host holds it,
+which servers at other ports would be sent.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import secrets
 import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -61,6 +65,18 @@ TYPES = {
     "png": "image/png",
 }
 
+NO_TOKEN = (
+    "The address lacks the token of this viewer, which keeps out other users of the machine. marl-gem view has printed "
+    "the complete address in the terminal where it was started; open that one. Each start has another token."
+)
+
+REFUSAL = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>marl_gem</title>
+<h1>This cannot be shown</h1>
+<p>{}</p>
+</html>
+"""
+
 
 class Server(ThreadingHTTPServer):
     """Serve the runs of a library. `serve_forever()` works until it is interrupted; `server_close()` frees the port.
@@ -78,6 +94,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, library: RunLibrary, port: int | None = None) -> None:
         self.api = Api(library)
+        self.token = secrets.token_urlsafe(24)
         self.page = {file.name: file.read_bytes() for file in (files("marl_gem.viewer") / "page").iterdir()}
         candidates = range(FIRST_PORT, FIRST_PORT + PORTS) if port is None else [port]
         for candidate in candidates:
@@ -97,7 +114,8 @@ class Server(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/"
+        """The page's address, with the token."""
+        return f"http://127.0.0.1:{self.server_address[1]}/{self.token}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client may close the connection before the answer comes; print any other error."""
@@ -120,11 +138,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            self._check()
             url = urlsplit(self.path)
-            self._answer(url.path, parse_qs(url.query, keep_blank_values=True, max_num_fields=100))
+            token, slash, name = url.path.removeprefix("/").partition("/")
+            self._check(token, name)
+            if slash:
+                self._answer(name, parse_qs(url.query, keep_blank_values=True, max_num_fields=100))
+            else:
+                self._send(HTTPStatus.PERMANENT_REDIRECT, TYPES["html"], b"", Location=f"/{token}/")
         except _Refused as error:
-            self._send_json(error.status, {"error": str(error)})
+            if "text/html" in self.headers.get("Accept", ""):  # not the page's questions, but somebody with a browser
+                self._send(error.status, TYPES["html"], REFUSAL.format(error).encode())
+            else:
+                self._send_json(error.status, {"error": str(error)})
         except (MarlGemError, ValueError) as error:  # ValueError: the URL is malformed
             self._send_json(HTTPStatus.NOT_FOUND, {"error": str(error)})
 
@@ -140,24 +165,26 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
-    def _check(self) -> None:
+    def _check(self, token: str, name: str) -> None:
+        """Refuse what does not come from this user's page. Nothing that is sent back holds a token."""
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or urlsplit(f"//{hosts[0]}").hostname not in NAMES:
             raise _Refused(HTTPStatus.FORBIDDEN, "this server answers under the name localhost alone")
         site, mode = (self.headers.get(f"Sec-Fetch-{name}", "") for name in ("Site", "Mode"))
-        if site in ("cross-site", "same-site") and (mode, self.path) != ("navigate", "/"):
+        if site in ("cross-site", "same-site") and (mode, name) != ("navigate", ""):
             raise _Refused(HTTPStatus.FORBIDDEN, "other sites may not ask this server anything")
+        if not secrets.compare_digest(token.encode(), self.server.token.encode()):
+            raise _Refused(HTTPStatus.FORBIDDEN, NO_TOKEN)
 
-    def _answer(self, path: str, parameters: dict[str, list[str]]) -> None:
-        name = path.removeprefix("/") or "index.html"
-        if name in self.server.page:
-            self._send(HTTPStatus.OK, TYPES[name.rpartition(".")[2]], self.server.page[name])
+    def _answer(self, name: str, parameters: dict[str, list[str]]) -> None:
+        if (file := name or "index.html") in self.server.page:
+            self._send(HTTPStatus.OK, TYPES[file.rpartition(".")[2]], self.server.page[file])
         elif name == "picture":
-            self._send(HTTPStatus.OK, TYPES["png"], self.server.api.picture(parameters).read_bytes())
-        elif path.startswith("/api/") and (question := self.server.api.questions.get(path.removeprefix("/api/"))):
+            self._send(HTTPStatus.OK, TYPES["png"], self.server.api.picture(parameters))
+        elif name.startswith("api/") and (question := self.server.api.questions.get(name.removeprefix("api/"))):
             self._send_json(HTTPStatus.OK, question(parameters))
         else:
-            raise RecordError(f"there is nothing at {path[:100]}")
+            raise RecordError(f"there is nothing at {name[:100]}")
 
     def _send_json(self, status: HTTPStatus, value: Any) -> None:
         try:
@@ -166,9 +193,9 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.dumps(_finite(value))
         self._send(status, TYPES["json"], body.encode())
 
-    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+    def _send(self, status: HTTPStatus, kind: str, body: bytes, **headers: str) -> None:
         self.send_response(status)
-        for name, value in ({"Content-Type": kind, "Content-Length": str(len(body))} | HEADERS).items():
+        for name, value in ({"Content-Type": kind, "Content-Length": str(len(body))} | HEADERS | headers).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

@@ -9,8 +9,10 @@ from typing import Any, Self
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.episode_builder import EpisodeBuilder
 from marl_gem.errors import EpisodeOver, InvalidAction, JournalError, RecordError
+from marl_gem.faults import FAULTS, message_of
 from marl_gem.runs.folder import EPISODES
 from marl_gem.runs.journal import Journal
+from marl_gem.step_results import as_step
 from marl_gem.types import EpisodeError, Response, to_json
 from marl_gem.wrappers.base import AroundStep, Wrapper
 
@@ -30,8 +32,8 @@ class RecordEpisodes(Wrapper):
         path: a file whose name ends in `.jsonl`, or a folder, in which it is `episodes.jsonl`. Folders are made.
 
     Raises:
-        RecordError: the file cannot be written. At the end of an episode also: an info or a tool's schema is not
-            plain data.
+        RecordError: the file cannot be written. From `reset` and `step` also: an observation, an info or a role is not
+            plain data. The episode has then failed, and is recorded so.
     """
 
     settles = frozenset({"observations", "actions", "rewards", "ending"})
@@ -49,8 +51,12 @@ class RecordEpisodes(Wrapper):
         returns = self.returns if self._builder else {}
         observations, infos = super().reset(seed=seed, options=options)
         self._finish(returns)
-        self._builder = EpisodeBuilder()
-        self._observations = observations
+        builder = EpisodeBuilder()
+        try:
+            self._observations, _ = builder.observed(observations, infos)
+        except RecordError as error:
+            self._fault("reset", error)
+        self._builder = builder
         self._episode_fields = {
             "id": f"{self.seed}-{self._count}",
             "scenario": self.scenario,
@@ -63,25 +69,29 @@ class RecordEpisodes(Wrapper):
 
     def around_step(self, actions: Mapping[str, str]) -> AroundStep:
         episode = self._builder
+        if episode is None:
+            return (yield actions)
+        responses: dict[str, Response] = {}
         try:
-            if episode:
-                self.check_actions(actions)  # before any role is recorded
-                self._record_roles(episode)
+            self.check_actions(actions)  # before any role is recorded
+            responses = {agent: episode.response(agent, Response(text)) for agent, text in actions.items()}
+            self._record_roles(episode)
             step = yield actions
+            observations, rewards, terminations, truncations, infos = as_step(step, self.scenario)
+            observations, infos = episode.observed(observations, infos)
         except (InvalidAction, EpisodeOver):
             raise  # nothing has changed
-        except Exception as error:
-            if episode:
-                episode.begin(self._observations, _responses(actions))
-                episode.error = EpisodeError("env", type(error).__name__, str(error))
-                self._finish(self.returns)
+        except FAULTS as error:
+            episode.begin(self._observations, responses)
+            episode.error = EpisodeError("env", type(error).__name__, message_of(error))
+            self._finish(self.returns)
+            self._state = "not reset after a failure"
             raise
-        if episode:
-            episode.begin(self._observations, _responses(actions))
-            self._observations, rewards, terminations, truncations, infos = step
-            episode.complete(self.returns, rewards, terminations, truncations, infos)
-            if self.done:
-                self._finish(self.returns, over=True)
+        episode.begin(self._observations, responses)
+        self._observations = observations
+        episode.complete(self.returns, rewards, terminations, truncations, infos)
+        if self.done:
+            self._finish(self.returns, over=True)
         return step
 
     def fork(self) -> Self:
@@ -113,10 +123,6 @@ class RecordEpisodes(Wrapper):
             self._journal.append([line])
         except JournalError as error:
             raise _unwritable(self._journal.path, error) from error
-
-
-def _responses(actions: Mapping[str, str]) -> dict[str, Response]:
-    return {agent: Response(text) for agent, text in actions.items()}
 
 
 def _open(path: Path) -> Journal:

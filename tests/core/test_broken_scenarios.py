@@ -83,7 +83,7 @@ class ForgetsItsSeed(Rolls):
         return answer
 
 
-@breaks("dicts", "rewards must hold \\['a', 'b'\\], but is {'a': 0.0}")
+@breaks("dicts", "rewards must hold \\['a', 'b'\\], but is {'a': 0.0}", "records")
 class LeavesOneOut(Rolls):
     def step(self, actions: Any) -> Any:
         observations, rewards, *rest = super().step(actions)
@@ -227,7 +227,7 @@ class CountsMoreThanItGives(Rolls):
             self.returns = {"a": 0.25, "b": -0.25}
 
 
-@breaks("records", "not plain data: \\{3\\} is a set")
+@breaks("records", r"not plain data: info\['dice'\] is a set")
 class TellsSets(Rolls):
     def _process_actions(self, actions: dict[str, str]) -> None:
         super()._process_actions(actions)

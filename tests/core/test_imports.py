@@ -16,13 +16,16 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 
 LAYERS = [
-    {"awaiting", "links", "errors", "types", "seeding", "overrides", "prefixes", "printable"},
+    {
+        *("awaiting", "links", "errors", "faults", "plain_data", "types", "seeding", "overrides", "prefixes"),
+        *("printable", "bounds"),
+    },
     {"selectors", "env_threads", "episode_clock", "step_results", "views", "tools"},
     {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},
     {"analysis", "wrappers", "convert", "vector"},
-    {"rollout", "registry", "specs", "testing"},
+    {"episode_play", "rollout", "registry", "specs", "testing"},
     {"evaluation"},
     {"export", "viewer"},
     {"scenarios", "trainers"},

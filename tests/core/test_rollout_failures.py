@@ -14,7 +14,7 @@ from marl_gem import (
     Response,
     Role,
 )
-from marl_gem.errors import AgentError, LLMError, MarlGemError
+from marl_gem.errors import AgentError, ConfigError, LLMError, MarlGemError, UnknownScenario
 from marl_gem.policies import ScriptedPolicy
 from marl_gem.rollout import Job, collect, stream
 from marl_gem.types import EpisodeError, from_json, to_json
@@ -54,7 +54,7 @@ def test_an_env_that_fails_keeps_the_turns_before() -> None:
 
 @pytest.mark.parametrize("in_a_thread", [True, False])
 def test_an_env_that_fails_in_its_step_or_ends_the_program(in_a_thread: bool) -> None:
-    for kind in (RuntimeError, StopIteration, SystemExit, KeyboardInterrupt):
+    for kind in (RuntimeError, StopIteration, GeneratorExit, SystemExit, KeyboardInterrupt, asyncio.CancelledError):
 
         class Breaks(NumberGame):
             blocking = in_a_thread
@@ -64,11 +64,7 @@ def test_an_env_that_fails_in_its_step_or_ends_the_program(in_a_thread: bool) ->
                     raise kind("broken")
                 return super().step(actions)
 
-        if kind is KeyboardInterrupt:
-            with pytest.raises(KeyboardInterrupt):
-                collect(Breaks, [Job(0, ScriptedPolicy(["break"]))])
-        else:
-            assert beside(Breaks, ScriptedPolicy(["break"])).origin == "env"
+        assert beside(Breaks, ScriptedPolicy(["break"])) == EpisodeError("env", kind.__name__, "broken")
 
 
 def test_an_env_that_failed_is_closed_and_not_used_again() -> None:
@@ -161,19 +157,34 @@ def test_a_bad_seed_does_not_show_the_last_episode_s_returns() -> None:
     assert (bad.returns, bad.turns, bad.final_infos) == ({}, (), {})
 
 
+@pytest.mark.parametrize("kind", [MarlGemError, OSError, SystemExit])
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_make_that_raises_ends_the_stream(concurrency: int) -> None:
+def test_an_env_that_cannot_be_made_any_more_is_the_failure_of_its_episode(
+    kind: type[BaseException], concurrency: int
+) -> None:
     made: list[Any] = []
 
     def make() -> MultiAgentEnv:
         made.append(None)
         if len(made) > concurrency:
-            raise MarlGemError("no more")
+            raise kind("no more")
         return NumberGame()
 
-    jobs = [Job(0, ScriptedPolicy(["break"])) for _ in range(10)]
-    with pytest.raises(MarlGemError, match="no more"):
-        collect(make, jobs, concurrency=concurrency)
+    jobs = [*(Job(0, ones) for _ in range(4)), Job(0, ScriptedPolicy(["break"])), *(Job(0, ones) for _ in range(9))]
+    *_, last = episodes = collect(make, jobs, concurrency=concurrency)
+    assert len([episode for episode in episodes if not episode.error]) >= 4
+    if concurrency == 1:
+        assert last.error == EpisodeError("env", kind.__name__, "no more") and last.ending == "error"
+        assert from_json(to_json(last), Episode) == last
+
+
+@pytest.mark.parametrize("error", [UnknownScenario("no such id"), ConfigError("no such thing")], ids=repr)
+def test_a_scenario_that_was_asked_for_wrongly_ends_the_stream(error: MarlGemError) -> None:
+    def make() -> MultiAgentEnv:
+        raise error
+
+    with pytest.raises(type(error), match="no such"):
+        collect(make, [Job(0, ones)] * 10)
 
 
 def test_jobs_that_raise_end_the_stream() -> None:
@@ -195,6 +206,6 @@ def test_an_env_that_cannot_be_closed_is_a_warning() -> None:
             raise OSError("stuck")
 
     jobs = [Job(0, ones), Job(1, ScriptedPolicy(["break"])), *(Job(seed, Delayed(lambda _: 0.01)) for seed in (2, 3))]
-    with pytest.warns(RuntimeWarning, match=r"Clings: close\(\) raised OSError\('stuck'\)"):
+    with pytest.warns(RuntimeWarning, match=r"Clings: close\(\) raised OSError: stuck"):
         episodes = collect(Clings, jobs, concurrency=4)
     assert [bool(episode.error) for episode in episodes] == [False, True, False, False]

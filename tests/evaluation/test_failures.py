@@ -82,14 +82,14 @@ class TestFailures:
 
     def test_to_be_recorded_stop_it_too(self, tmp_path: Path) -> None:
         result = evaluate(Answer, SlowAgentThatSays("set"), n=5000, out=tmp_path / "run", concurrency=4)
-        assert "is not plain data" in result.stopped
+        assert "is a set, not plain data" in result.stopped
         assert HOPELESS <= result.report.episodes.failed < 1000
 
     def test_here_and_there_do_not(self) -> None:
         answers = Answers(lambda begun: LLMError("no") if begun % 2 else "1")
         assert evaluate(Answer, answers, n=200, concurrency=1).report.episodes.counted == 100
 
-    def test_a_scenario_that_cannot_be_made_ends_the_run_and_loses_nothing(self, tmp_path: Path) -> None:
+    def test_of_a_constructor_are_those_of_the_episodes_that_needed_the_env(self, tmp_path: Path) -> None:
         made = 0
 
         def make() -> Answer:
@@ -100,10 +100,24 @@ class TestFailures:
             return Answer()
 
         answers = Answers(lambda begun: "break" if begun in (5, 9) else "1")
-        with pytest.raises(OSError, match="no sockets left"):
-            evaluate(make, answers, n=30, out=tmp_path / "run", concurrency=1)
-        assert len(ids(tmp_path / "run")) == 8
+        result = evaluate(make, answers, n=30, out=tmp_path / "run", concurrency=1)
+        assert len(ids(tmp_path / "run")) == 27 and result.pending == 3
+        assert [(entry.type, entry.count) for entry in result.report.errors] == [("ScenarioFault", 2), ("OSError", 1)]
         assert evaluate(Answer, Answers(lambda begun: "1"), n=30, out=tmp_path / "run", resume=True).pending == 0
+
+    def test_of_a_constructor_that_works_once_stop_the_run(self, tmp_path: Path) -> None:
+        made = 0
+
+        def make() -> Answer:
+            nonlocal made
+            made += 1
+            if made > 1:
+                raise ZeroDivisionError("once only")
+            return Answer()
+
+        result = evaluate(make, Answers(lambda begun: "1"), n=500, out=tmp_path / "run", concurrency=4)
+        assert result.stopped.endswith("the last with: once only") and result.pending == 500
+        assert result.report.episodes.failed < 500
 
 
 class TestBudgets:
@@ -185,7 +199,7 @@ class TestAFolderThatFails:
 
         begun = time.monotonic()
         plan = plan_evaluation(Slow, SlowPolicy(0.01), Numbers(n=2000))
-        with pytest.raises(JournalError, match=r"cannot write to .*No such file or directory"):
+        with pytest.raises(JournalError, match=r"cannot write to .*moved, removed or replaced"):
             run(plan, tmp_path / "run", concurrency=8, watch=take_away)
         assert time.monotonic() - begun < 5
         (tmp_path / "elsewhere").rename(tmp_path / "run")

@@ -62,7 +62,8 @@ class TestKilled:
         asked = ("eval", *SLOW, "-n", "300", "--repeats", "2", "--concurrency", "4")
         journal, before, dice = tmp_path / "run" / "episodes.jsonl", b"", random.Random(4)
         for moment in range(20):
-            process = started(*asked, "--out", tmp_path / "run", "--resume")
+            begun = (tmp_path / "run" / "config.json").exists()
+            process = started(*asked, "--out", tmp_path / "run", *["--resume"] * begun)
             if moment % 5:
                 grown = size(journal) + dice.randrange(1, 3000)
                 wait_for(lambda grown=grown: size(journal) >= grown, process)  # type: ignore[misc]
@@ -94,6 +95,19 @@ class TestKilled:
         process.communicate()
         third = marl_gem("eval", "--out", tmp_path / "run", "--resume", "--run-max-episodes", "1")
         assert third.returncode == 1 and "episodes are pending" in third.stderr
+
+
+class TestARemovedLock:
+    @pytest.mark.slow
+    def test_lets_no_second_writer_in(self, tmp_path: Path) -> None:
+        process = started("eval", *SLOW, "-n", "150", "--concurrency", "4", "--out", tmp_path / "run")
+        wait_for(lambda: size(tmp_path / "run" / "episodes.jsonl") > 0, process)
+        (tmp_path / "run" / ".lock").unlink()
+        second = marl_gem("eval", "--out", tmp_path / "run", "--resume")
+        assert second.returncode == 2 and "another process is working on" in second.stderr
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert sorted(ids(tmp_path / "run")) == sorted(f"{index}.0" for index in range(150))
 
 
 class TestInterrupted:

@@ -50,8 +50,52 @@ class TestResume:
         assert evaluate(Slow, dead, n=5, out=tmp_path / "run", resume=True).pending == 0
         assert report_of(tmp_path / "run") == before and (tmp_path / "run" / "bars.png").exists()
 
-    def test_of_nothing_starts_a_run(self, tmp_path: Path) -> None:
-        assert evaluate(Slow, GUESS, n=3, out=tmp_path / "run", resume=True).pending == 0
+    @pytest.mark.parametrize("made", [(), ("run",), ("run", ".lock")])
+    def test_of_nothing_is_an_error_and_writes_nothing(self, tmp_path: Path, made: tuple[str, ...]) -> None:
+        tmp_path.joinpath(*made).mkdir(parents=True, exist_ok=True)
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(ConfigError, match=r"run (does not exist|holds no run): .* without --resume"):
+            evaluate(Slow, GUESS, n=3, out=tmp_path / "run", resume=True)
+        assert sorted(tmp_path.rglob("*")) == before
+
+    @pytest.mark.parametrize(
+        ("content", "text"),
+        [
+            ({"notes.txt": ""}, "is no run: it holds no config.json"),
+            ({"config.json": "{}"}, "something that is no evaluation .*format"),
+            ({"config.json": "[" * 100_000}, "config.json is damaged: it is nested too deeply"),
+            ({"config.json": '{"format": 2, "kind": "eval", "scenario": "a"}'}, "no evaluation .*field `n`"),
+            ({"config.json": '{"format": 2, "kind": "eval", "scenario": "a", "n": "6"}'}, "no evaluation .*int"),
+            ({"config.json": '{"format": 2, "kind": "cell", "scenario": "a", "n": 6}'}, "is a part of the run in"),
+            ({"config.json": "\0\0"}, "config.json is damaged"),
+            ({"config.json": '{"n": ' + "9" * 5000 + "}"}, "config.json is damaged"),
+        ],
+    )
+    def test_of_something_else_is_an_error_and_writes_nothing(
+        self, tmp_path: Path, content: dict[str, str], text: str
+    ) -> None:
+        (tmp_path / "run").mkdir()
+        for name, written in content.items():
+            (tmp_path / "run" / name).write_text(written)
+        with pytest.raises(ConfigError, match=text):
+            evaluate(Slow, GUESS, n=3, out=tmp_path / "run", resume=True)
+        assert {file.name: file.read_text() for file in (tmp_path / "run").iterdir()} == content
+
+    def test_of_a_file_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "run").write_text("")
+        for resume in (True, False):
+            with pytest.raises(ConfigError, match="run is a file, and a run needs a folder"):
+                evaluate(Slow, GUESS, n=3, out=tmp_path / "run", resume=resume)
+
+    def test_of_a_run_whose_configuration_was_changed_is_an_error(self, tmp_path: Path) -> None:
+        evaluate(Slow, GUESS, n=3, out=tmp_path / "run")
+        config = tmp_path / "run" / "config.json"
+        changed = config.read_text().replace('"n": 3', '"n": 7')
+        config.write_text(changed)
+        with pytest.raises(ConfigError, match=r"config.json is damaged: .*checksum.*if you changed it on purpose"):
+            evaluate(Slow, GUESS, n=7, out=tmp_path / "run", resume=True)
+        config.write_text(changed[: changed.rindex(',\n  "crc32"')] + "}")
+        assert evaluate(Slow, GUESS, n=7, out=tmp_path / "run", resume=True).pending == 0
 
     def test_may_extend_tasks_and_repeats(self, tmp_path: Path) -> None:
         evaluate(Slow, GUESS, n=10, repeats=2, out=tmp_path / "whole")

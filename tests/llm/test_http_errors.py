@@ -45,6 +45,12 @@ from tests.llm.http_helpers import CHAT, KEY, ask, bare_server, response_to, use
 
 WRONG_LENGTHS = edited(lambda reply: reply["choices"][0]["token_ids"].append(1))
 NAN = raw(b'{"choices":[{"message":{"content":"a"},"logprobs":{"content":[{"logprob":NaN}]},"token_ids":[1]}]}')
+
+
+def usage(prompt_tokens: Any) -> Behaviour:
+    return edited(lambda reply: reply["usage"].update(prompt_tokens=prompt_tokens))
+
+
 TOO_LONG = {
     "OpenAI": '{"error": {"message": "Your input exceeds the limit", "code": "context_length_exceeded"}}',
     "vLLM": "This model's maximum context length is 96 tokens. However, you requested 120 tokens",
@@ -57,7 +63,7 @@ FAULTS: dict[str, tuple[Behaviour, type[LLMError], str]] = {
     "400": (status(400, "roles must alternate"), LLMError, "400: roles must alternate"),
     "401": (status(401, "who?"), LLMError, "401: who.*api_key_env"),
     "403": (status(403), LLMError, "403"),
-    "404": (status(404, "no model"), LLMError, "404: no model. We asked for 'tiny'; it serves 'tiny'"),
+    "404": (status(404, "no model"), LLMError, "404: no model. It lists the model 'tiny' all the same"),
     "408": (status(408), TransientLLMError, "408"),
     "413": (status(413), LLMError, "413"),
     "422": (status(422, "bad value"), LLMError, "422: bad value"),
@@ -80,19 +86,55 @@ FAULTS: dict[str, tuple[Behaviour, type[LLMError], str]] = {
     "truncated": (raw(json.dumps(CHAT).encode()[:-5]), TransientLLMError, "not JSON"),
     "two": (raw(json.dumps(CHAT).encode() * 2), TransientLLMError, "not JSON"),
     "HTML": (raw(b"<html>Bad \x1b[31m gateway</html>", "text/html"), TransientLLMError, "<html>Bad .31m gateway"),
-    "binary": (raw(random.Random(0).randbytes(500)), TransientLLMError, "not JSON"),
+    "binary": (raw(random.Random(0).randbytes(500)), TransientLLMError, "not UTF-8"),
     "no choices": (raw(b'{"error": {"message": "overloaded"}}'), TransientLLMError, "no choices.*overloaded"),
     "choices empty": (edited(lambda reply: reply["choices"].clear()), TransientLLMError, "no choices"),
     "no message": (raw(b'{"choices": [{}]}'), TransientLLMError, "message"),
     "content a number": (raw(b'{"choices": [{"message": {"content": 3}}]}'), TransientLLMError, "content"),
     "call without a name": (say(None, tool_calls=[{"function": {}}]), TransientLLMError, "name"),
     "negative usage": (edited(lambda reply: reply["usage"].update(prompt_tokens=-1)), TransientLLMError, "usage"),
+    "no UTF-8": (raw(b'{"choices":[{"message":{"content":"a\xff"}}]}'), TransientLLMError, "not UTF-8"),
+    "null content": (say(None), TransientLLMError, "content is null, though finish_reason is 'stop'"),
+    "null without a reason": (
+        edited(lambda reply: reply["choices"][0].update(finish_reason=None, message={})),
+        TransientLLMError,
+        "null",
+    ),
+    "null with no calls": (
+        edited(lambda reply: reply["choices"][0].update(finish_reason="tool_calls", message={"tool_calls": []})),
+        TransientLLMError,
+        "null",
+    ),
+    "absurd usage": (usage(10**30), TransientLLMError, "usage"),
+    "usage a text": (usage("7"), TransientLLMError, "usage"),
+    "usage a fraction": (usage(7.5), TransientLLMError, "usage"),
+    "usage infinite": (
+        raw(b'{"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":1e999}}'),
+        TransientLLMError,
+        "cannot be used",
+    ),
+    "usage of other tokens": (
+        edited(lambda reply: reply["usage"].update(completion_tokens=5)),
+        TransientLLMError,
+        "2 token ids, but a usage of 5",
+    ),
+    "probability above 1": (
+        edited(lambda reply: reply["choices"][0]["logprobs"]["content"][0].update(logprob=0.5)),
+        TransientLLMError,
+        "log-probability of 0.5",
+    ),
+    "absurd id": (edited(lambda reply: reply["choices"][0].update(token_ids=[2**40])), TransientLLMError, "token_ids"),
+    "absurd reason": (
+        edited(lambda reply: reply["choices"][0].update(finish_reason="x" * 2000)),
+        TransientLLMError,
+        "finish_reason",
+    ),
     "negative id": (edited(lambda reply: reply["choices"][0].update(token_ids=[-1])), TransientLLMError, "token_ids"),
     "deeply nested": (raw(b'{"choices":' + b"[" * 200_000), TransientLLMError, "no chat completion"),
     "deeply nested aside": (raw(b'{"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"), TransientLLMError, "nested"),
     "NaN": (NAN, TransientLLMError, "NaN"),
     "infinite": (raw(b'{"choices":[{"message":{"content":1e999}}]}'), TransientLLMError, "content"),
-    "wrong lengths": (WRONG_LENGTHS, TransientLLMError, "3 token ids, but 2 log-prob"),
+    "wrong lengths": (WRONG_LENGTHS, TransientLLMError, "3 token ids, but a usage of 2 tokens"),
     "aborted": (edited(lambda reply: reply["choices"][0].update(finish_reason="abort")), TransientLLMError, "abort"),
     "lying gzip": (raw(b"ok", headers={"Content-Encoding": "gzip"}), TransientLLMError, "did not answer in full"),
     **{f"too long, {who}": (status(400, error), ContextTooLong, "history") for who, error in TOO_LONG.items()},
@@ -131,6 +173,9 @@ async def test_faults(name: str) -> None:
         ("soon", None),
         ("nan", None),
         ("inf", None),
+        ("1e30", None),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", None),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", None),
         ("", None),
     ],
 )

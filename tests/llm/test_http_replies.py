@@ -15,6 +15,7 @@ from marl_gem.tools.calls import read_calls
 from marl_gem.types import ToolCall, from_json, to_json
 from tests.event_loop import async_test
 from tests.fake_server import (
+    Behaviour,
     FakeServer,
     edited,
     raw,
@@ -81,7 +82,6 @@ async def test_log_probabilities_are_those_of_the_sampling_distribution(
         ("<think>Hm. Then", {}, "", "Hm. Then"),
         ("a <think>b</think> c", {}, "a <think>b</think> c", ""),
         ("  yes \n", {}, "  yes \n", ""),
-        (None, {}, "", ""),
         (None, {"refusal": "I will not."}, "I will not.", ""),
         ("", {"tool_calls": [], "reasoning": None, "function_call": None}, "", ""),
     ],
@@ -93,6 +93,41 @@ async def test_reasoning_is_separated_from_the_text(
     response = await response_to(say(content, **fields))
     assert (response.text, response.reasoning) == (text, reasoning)
     assert response.token_ids == tuple(map(ord, content or "")), "the token ids are complete"
+
+
+def ending(finish_reason: str | None, content: str | None = None, **fields: Any) -> Behaviour:
+    """A reply that ends so; `fields` go into the message."""
+
+    def edit(reply: dict[str, Any]) -> None:
+        choice = reply["choices"][0]
+        choice["finish_reason"] = finish_reason
+        choice["message"] |= {"content": content, **fields}
+
+    return edited(edit, content or "")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "finish_reason"),
+    [
+        (ending("stop", ""), "stop"),
+        (ending("length"), "length"),
+        (ending("content_filter"), "content_filter"),
+        (ending("stop", reasoning_content="Hm."), "stop"),
+        (ending("length", reasoning="Hm."), "length"),
+    ],
+)
+@async_test
+async def test_an_answer_may_be_empty(behaviour: Behaviour, finish_reason: str) -> None:
+    response = await response_to(behaviour)
+    assert (response.text, response.finish_reason) == ("", finish_reason)
+
+
+@async_test
+async def test_log_probabilities_a_little_above_0_are_rounding() -> None:
+    def rounded(reply: dict[str, Any]) -> None:
+        reply["choices"][0]["logprobs"]["content"][0]["logprob"] = 1e-5
+
+    assert (await response_to(edited(rounded))).logprobs == (0.0, -0.25)
 
 
 def native(name: str, arguments: Any) -> dict[str, Any]:
@@ -121,11 +156,11 @@ async def test_native_calls_and_calls_in_text_end_up_the_same() -> None:
     [
         (b'{"choices":[{"message":{"content":"a"}}],"choices":[{"message":{"content":"b"}}]}', "b"),
         (b'{"choices":[{"message":{"content":"a\\ud800"}}]}', "a\ud800"),
-        (b'{"choices":[{"message":{"content":"a\\u0000\xff"}}]}', "a\x00\ufffd"),
+        (b'{"choices":[{"message":{"content":"a\\u0000"}}]}', "a\x00"),
         (b'{"choices":[{"message":{"content":"%s"}}]}' % (b"x" * 2**20), "x" * 2**20),
         (b' \n{"choices":[{"message":{"content":"ok"},"finish_reason":null}],"usage":null}', "ok"),
     ],
-    ids=["duplicate keys", "surrogate", "NUL and no UTF-8", "1 MB", "nulls"],
+    ids=["duplicate keys", "surrogate", "NUL", "1 MB", "nulls"],
 )
 @async_test
 async def test_unusual_replies_with_an_answer(body: bytes, text: str) -> None:

@@ -76,7 +76,6 @@ async def test_the_key_is_sent_and_never_shown(newline: str, monkeypatch: pytest
     script = [
         echo(401),
         echo(400),
-        echo(400),
         echo(500),
         say(f"Your key is {KEY}.", reasoning_content=KEY),
         raw(KEY.encode()),
@@ -88,7 +87,7 @@ async def test_the_key_is_sent_and_never_shown(newline: str, monkeypatch: pytest
     async with FakeServer(*script) as server:
         model = HTTPModel(server.url, "tiny", api_key_env="MY_KEY")
         shown = [repr(model), model.name]
-        for _ in range(len(script) - 1):  # one 400 is asked again
+        for _ in script:
             try:
                 shown.append(to_json(await ask(model)))
             except LLMError as error:
@@ -136,6 +135,6 @@ def test_proxies_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -
             assert (await ask(HTTPModel("http://outside.example/v1", "tiny"))).text == "ok"
             assert (await ask(HTTPModel(server.url, "tiny"))).text == "ok" and len(server.calls) == 1
             assert http_client.find_proxy(http_client.parse_url("http://inside.example")) is None
-        assert seen == ["http://outside.example/v1/chat/completions"]
+        assert set(seen) == {"http://outside.example/v1/chat/completions"}
 
     through()

@@ -1,14 +1,12 @@
-"""A model behind HTTP and its server: refused fields, adapters, health, event loops, episodes."""
+"""A model behind HTTP and its server: models, adapters, health, event loops, episodes."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -27,77 +25,20 @@ from marl_gem.llm.http import HTTPModel, Timeouts
 from marl_gem.llm.retry import Backoff, Retrying
 from marl_gem.policies import LLMPolicy
 from marl_gem.rollout import Job, play_episode, stream
-from marl_gem.tools.calls import read_calls, write_call
-from marl_gem.types import Limits, ToolCall
+from marl_gem.types import Limits
 from tests.event_loop import async_test, wait_until
 from tests.fake_server import (
-    Call,
     FakeServer,
     edited,
     hang,
-    say,
     status,
 )
-from tests.llm.http_helpers import PLAIN, TOOLS, ask, bare_server, user
+from tests.llm.http_helpers import ask, bare_server
 
 ROOT = Path(__file__).parents[2]
 
 
-# Fields and models
-
-
-@async_test
-async def test_fields_that_a_server_refuses_are_left_out_from_then_on() -> None:
-    async with FakeServer(refuses=["top_k", "return_token_ids"]) as server:
-        model = HTTPModel(server.url, "tiny")
-        assert (await ask(model)).text == "ok" and len(server.calls) == 3
-        assert (await ask(model)).text == "ok" and len(server.calls) == 4
-        assert not {"top_k", "return_token_ids"} & server.calls[-1].body.keys()
-        assert "min_p" in server.calls[-1].body
-
-
-@async_test
-async def test_a_server_that_does_not_say_what_it_refuses() -> None:
-    def plain_only(call: Call) -> Awaitable[web.StreamResponse]:
-        return (say("ok") if "min_p" not in call.body else status(422, "Unprocessable"))(call)
-
-    async with FakeServer(*[plain_only] * 3) as server:
-        model = HTTPModel(server.url, "tiny")
-        assert (await ask(model)).text == "ok" and (await ask(model)).text == "ok"
-        assert len(server.calls) == 3
-
-
-@async_test
-async def test_an_invalid_request_does_not_change_later_ones() -> None:
-    complaint = json.dumps({"detail": [{"msg": "bad", "input": {"top_k": -1, "logprobs": True, "seed": 1}}]})
-    async with FakeServer(*[status(422, complaint)] * 3) as server:
-        model = HTTPModel(server.url, "tiny")
-        with pytest.raises(LLMError, match="422"):
-            await ask(model)
-        assert (await ask(model)).logprobs
-        assert server.calls[-1].body["top_k"] == -1
-        with pytest.raises(LLMError, match="400"):
-            server.script.append(status(400, "no"))
-            await ask(model)
-        assert len(server.calls) == 5, "fields that were accepted once are not left out"
-
-
-@async_test
-async def test_a_limit_by_another_name() -> None:
-    error = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-    async with FakeServer(status(400, error)) as server:
-        await ask(HTTPModel(server.url, "tiny"))
-        assert server.calls[-1].body["max_completion_tokens"] == 8 and "max_tokens" not in server.calls[-1].body
-
-
-@async_test
-async def test_a_server_that_reads_no_calls_still_shows_the_tools() -> None:
-    error = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
-    async with FakeServer(status(400, error), say(write_call("look", {}))) as server:
-        response = await HTTPModel(server.url, "tiny").complete(user(), PLAIN, 7, TOOLS)
-        assert server.calls[-1].body["tool_choice"] == "none" and server.calls[-1].body["tools"]
-        assert "top_k" in server.calls[-1].body
-        assert read_calls(response.text).calls == [ToolCall("look", {})]
+# Models
 
 
 @async_test

@@ -273,10 +273,12 @@ def marl_gem_command(*arguments: str, folder: Path, expect: tuple[int, ...] = (0
 
 @pytest.mark.slow
 def test_marl_gem_play(tmp_path: Path) -> None:
-    for failing, code in ((0.0, 0), (1.0, 2)):
+    for failing, code in ((0.0, 0), (1.0, 1)):
         with leaky_server(failing, [401]) as (url, leaky):
             seat = f"player_0={SERVED.format(url=url)}"
-            marl_gem_command("play", KUHN, "--seat", seat, "--out", "games.jsonl", folder=tmp_path, expect=(code,))
+            marl_gem_command(
+                "play", KUHN, "--seat", seat, "--out", "games.jsonl", "--force", folder=tmp_path, expect=(code,)
+            )
         assert flew(leaky)
     assert traces_in(tmp_path) == {}
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from marl_gem.errors import RecordError
 from marl_gem.runs.library import OPEN_RUNS, RunLibrary
+from marl_gem.runs.reader import RunReader
 from marl_gem.types import to_json
 from tests.viewer.recorded import (
     episode,
@@ -49,7 +52,7 @@ def test_a_path_without_runs_is_an_error(tmp_path: Path) -> None:
 
 
 def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
-    secret = write_run(tmp_path / "outside", [episode(0, id="secret")])
+    secret = write_run(tmp_path / "outside", [episode(0, id="secret")], key="secret")
     (secret / "secret.png").write_bytes(b"secret")
     inside = write_run(tmp_path / "runs" / "one", [episode()])
     (inside / "curve.png").write_bytes(b"picture")
@@ -57,8 +60,65 @@ def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "runs" / "two").mkdir()
     (tmp_path / "runs" / "two" / "episodes.jsonl").symlink_to(secret / "episodes.jsonl")
     (inside / "secret.png").symlink_to(secret / "secret.png")
+    for name in ("config.json", "report.json", "errors.jsonl"):
+        (inside / name).unlink(missing_ok=True)
+        (inside / name).symlink_to(secret / ("episodes.jsonl" if name == "errors.jsonl" else "config.json"))
     library = RunLibrary(tmp_path / "runs")
-    assert list(library.runs()) == ["one"] and library.open("one").pictures == ["curve.png"]
+    run = library.open("one")
+    assert list(library.runs()) == ["one"] and run.pictures == ["curve.png"]
+    assert run.config == run.report == {}
+    with pytest.raises(RecordError, match=r"errors\.jsonl cannot be read: it is a link"):
+        run.entries()
+    (inside / "errors.jsonl").unlink()
+    assert [entry.summary.id for entry in run.entries() if entry.summary] == ["talk-0"]
+
+
+def test_a_link_that_appears_later_is_not_followed_either(tmp_path: Path) -> None:
+    secret = write_run(tmp_path / "outside", [episode(0, id="secret")])
+    write_run(tmp_path / "runs" / "deep" / "one", [episode()])
+    run = RunLibrary(tmp_path / "runs").open("deep/one")
+    (tmp_path / "runs" / "deep").rename(tmp_path / "runs" / "old")
+    (tmp_path / "runs" / "deep").symlink_to(tmp_path / "other")
+    secret.parent.joinpath("other").mkdir()
+    secret.rename(tmp_path / "other" / "one")
+    with pytest.raises(RecordError, match="it is a link"):
+        run.entries()
+
+
+def test_the_chosen_folder_or_file_may_be_a_link(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [episode()])
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "file.jsonl").symlink_to(folder / "episodes.jsonl")
+    for path in (tmp_path / "link", tmp_path / "file.jsonl"):
+        assert len(opened(path).entries()) == len(RunReader(path).entries()) == 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "folder"])
+@pytest.mark.parametrize("name", ["episodes.jsonl", "errors.jsonl", "config.json", "report.json", "curve.png"])
+def test_nothing_but_regular_files_is_read(tmp_path: Path, kind: str, name: str) -> None:
+    """A pipe without a writer would never answer, and /dev/zero never end."""
+    folder = write_run(tmp_path / "run", [episode()])
+    (folder / name).unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        match kind:
+            case "pipe":
+                os.mkfifo(folder / name)
+            case "socket":
+                listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                with contextlib.chdir(folder):  # a socket's path is short
+                    listener.bind(name)
+            case "device":
+                (folder / name).symlink_to("/dev/zero")
+            case "folder":
+                (folder / name).mkdir()
+        run = RunReader(folder)
+        assert run.config == ({} if name == "config.json" else {"scenario": "test:Talk-v0"})
+        assert run.report == {} and run.pictures == []
+        if name.endswith(".jsonl"):
+            with pytest.raises(RecordError, match="cannot be read"):
+                run.entries()
+        else:
+            assert len(run.entries()) == 1
 
 
 def test_many_runs_are_not_all_kept_in_memory(tmp_path: Path) -> None:

@@ -129,6 +129,11 @@ def keys(run: RunReader, **query: Any) -> list[str]:
 
 
 def request(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """What the server answers to a path behind its token."""
+    return bare_request(server, f"/{server.token}{path}", method, **headers)
+
+
+def bare_request(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
     connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     response = connection.getresponse()

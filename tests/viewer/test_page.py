@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -345,3 +350,54 @@ def test_the_page_says_that_the_server_is_gone(tmp_path: Path, browser: Any, mon
     tab.click(".rows .row >> nth=0")
     tab.wait_for_selector("text=marl-gem view")
     tab.close()
+
+
+def test_the_browser_is_led_to_the_page_by_a_file_of_this_user(tmp_path: Path, browser: Any) -> None:
+    """The command line of a browser, which other users can see, does not hold the token."""
+    script, opened = tmp_path / "browser.sh", tmp_path / "opened"
+    script.write_text(f'#!/bin/sh\necho "$@" > {opened}.draft\nmv {opened}.draft {opened}\n')
+    script.chmod(0o700)
+    command = [sys.executable, "-m", "marl_gem.cli", "view", str(write_run(tmp_path / "run", [episode()]))]
+    environment = os.environ | {"BROWSER": str(script), "DISPLAY": ":0"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout
+        url = next(word for word in process.stdout.readline().split() if word.startswith("http://127.0.0.1:"))
+        token = url.split("/")[3]
+        wait_for(opened.exists)
+        address = opened.read_text().strip()
+        file = Path(address.removeprefix("file://"))
+        assert token not in address and token in file.read_text() and file.parent.stat().st_mode & 0o077 == 0
+        tab = browser.new_page()
+        tab.goto(address)
+        tab.wait_for_selector(".rows .row")
+        assert tab.url.startswith(url) and tab.evaluate("document.referrer") == ""
+        tab.close()
+        process.send_signal(signal.SIGINT)
+    assert not file.exists()
+
+
+def test_an_agent_may_be_called_like_anything_of_javascript(tmp_path: Path, show: Callable[..., Page]) -> None:
+    names = ("constructor", "__proto__", "toString", "hasOwnProperty")
+    episodes = [
+        episode(n, turns=(Turn(name, "?", Response(name)),), returns={name: 1.0}, models={name: name})
+        for n, name in enumerate(names)
+    ]
+    episodes += [episode(9, turns=(), returns={}, models={})]
+    page = show(write_run(tmp_path / "run", episodes))
+    tab = page.go("#/run?run=run")
+    tab.wait_for_selector(".rows .row >> nth=4")
+    assert "native code" not in tab.inner_text("main")
+    for key, name in enumerate((*names, ""), 1):
+        tab.goto(f"{page.server.url}#/episode?run=run&key={key}&agent={name}")
+        tab.wait_for_selector(f"h1 >> text=talk-{key - 1 if name else 9}")
+        assert name in tab.inner_text(".facts") and "native code" not in tab.inner_text("main")
+    tab.goto(f"{page.server.url}#/constructor?x=1")
+    tab.wait_for_selector(".rows .row >> nth=4")
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    """Wait until a condition holds; at most 20 seconds."""
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Callable
@@ -17,12 +18,16 @@ from marl_gem.viewer.server import FIRST_PORT, Server
 from tests.viewer.recorded import (
     HOSTILE,
     answer,
+    bare_request,
     episode,
     failed,
+    png,
     request,
     with_roles,
     write_run,
 )
+
+PNG = base64.b64decode(png().partition(",")[2])
 
 
 def test_the_answers_that_the_page_needs(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
@@ -125,6 +130,44 @@ def test_other_sites_may_link_here_but_not_ask(tmp_path: Path, serve: Callable[[
     assert "access-control-allow-origin" not in request(server, "/api/runs", Origin="http://evil.example")[1]
 
 
+def test_other_users_of_the_machine_need_the_token(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    folder = write_run(tmp_path / "run", [episode()])
+    server, other = serve(folder), serve(folder)
+    assert len(server.token) >= 32 and server.token != other.token
+    wrong = (
+        "",
+        "x",
+        server.token[:-1],
+        server.token + "x",
+        server.token.swapcase(),
+        other.token,
+        "%",
+        "\u00e9".encode(),
+    )
+    for token in map(str, wrong):
+        for path in ("", "/", "/api/runs", "/app.js", "/picture?run=run&name=curve.png"):
+            for target in (f"/{token}{path}", f"{path}?token={server.token}", f"/?{server.token}"):
+                status, headers, body = bare_request(server, target or "/", Cookie=server.token)
+                assert status == 403, target
+                assert server.token.encode() not in body and server.token not in str(headers) and b"talk" not in body
+    assert request(server, "/")[0] == request(server, "/api/runs")[0] == 200
+    status, headers, body = bare_request(server, f"/{server.token}")
+    assert status == 308 and headers["location"] == f"/{server.token}/" and body == b""
+    for path in ("/", "/app.js", "/style.css", "/api/runs"):
+        _, headers, body = request(server, path)
+        assert server.token.encode() not in body and "set-cookie" not in headers
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_who_lacks_the_token_is_shown_where_it_is(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
+    server = serve(write_run(tmp_path / "run", [episode()]))
+    status, headers, body = bare_request(server, "/", Accept="text/html,*/*")
+    assert status == 403 and headers["content-type"].startswith("text/html")
+    assert b"has printed the complete address in the terminal" in body and b"<script" not in body
+    status, _, body = bare_request(server, "/earlier-token/api/runs", Accept="*/*")
+    assert status == 403 and "Each start has another token" in json.loads(body)["error"]
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
 def test_the_server_is_read_only(tmp_path: Path, serve: Callable[[Path], Server], method: str) -> None:
     assert request(serve(write_run(tmp_path / "run", [episode()])), "/api/runs", method)[0] == 405
@@ -170,7 +213,7 @@ def test_other_paths_are_not_found(tmp_path: Path, serve: Callable[[Path], Serve
 
 def test_every_answer_forbids_what_the_page_does_not_need(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
     folder = write_run(tmp_path / "run", [episode()])
-    (folder / "curve.png").write_bytes(b"\x89PNG")
+    (folder / "curve.png").write_bytes(PNG)
     server = serve(folder)
     for path in ("/", "/app.js", "/style.css", "/icon.svg", "/api/runs", "/picture?run=run&name=curve.png", "/nothing"):
         _, headers, _ = request(server, path)
@@ -180,6 +223,26 @@ def test_every_answer_forbids_what_the_page_does_not_need(tmp_path: Path, serve:
         assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
         assert headers["server"] == "marl_gem"
     assert server.server_address[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"GIF89a", "no PNG"),
+        (b"<svg onload=alert(1)>", "no PNG"),
+        (PNG[:16] + b"\x00\x01\x00\x00" * 2 + PNG[24:], "no PNG of at most 50,000,000 pixels"),
+        (PNG + bytes(64 * 2**20), "more than 67,108,864 bytes"),
+    ],
+)
+def test_only_pictures_that_a_browser_can_bear_are_sent(
+    tmp_path: Path, serve: Callable[[Path], Server], content: bytes, problem: str
+) -> None:
+    folder = write_run(tmp_path / "run", [episode()])
+    (folder / "curve.png").write_bytes(content)
+    status, _, body = request(serve(folder), "/picture?run=run&name=curve.png")
+    assert status == 404 and problem in json.loads(body)["error"]
+    (folder / "curve.png").write_bytes(PNG)
+    assert request(serve(folder), "/picture?run=run&name=curve.png")[2] == PNG
 
 
 def test_the_page_never_makes_markup_of_text() -> None:

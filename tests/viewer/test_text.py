@@ -150,7 +150,7 @@ def test_ctrl_c_ends_the_server_and_frees_the_port(tmp_path: Path) -> None:
     process = start_view(write_run(tmp_path / "run", [episode()]))
     assert process.stdout
     url = next(word for word in process.stdout.readline().split() if word.startswith("http://127.0.0.1:"))
-    port = int(url.split(":")[2].rstrip("/"))
+    port = int(url.split(":")[2].partition("/")[0])
     with socket.create_connection(("127.0.0.1", port)):  # somebody still listens; nobody waits for that
         process.send_signal(signal.SIGINT)
         printed, complaints = process.communicate(timeout=10)

@@ -227,13 +227,22 @@ def test_a_path_that_cannot_be_written_to(tmp_path: Path) -> None:
     env.reset()
 
 
-def test_infos_that_are_no_plain_data_are_told(tmp_path: Path) -> None:
-    env = RecordEpisodes(
-        one_agent(_process_actions=lambda self, actions: self.infos["a"].update(x={1}, end=1)), tmp_path
-    )
-    env.reset()
-    say(env, "hello")
-    with pytest.raises(RecordError, match="not plain data"):
-        env.reset()
+def test_infos_that_are_no_plain_data_are_the_failure_of_their_step(tmp_path: Path) -> None:
+    env = RecordEpisodes(one_agent(_process_actions=lambda self, actions: self.infos["a"].update(x={1})), tmp_path)
+    env.reset(seed=3)
+    with pytest.raises(RecordError, match=r"infos\['a'\]\['x'\] is a set, not plain data"):
+        say(env, "hello")
+    with pytest.raises(EpisodeOver, match="not reset after a failure"):
+        say(env, "hello")
     env.reset()
     assert env.acting == ("a",)
+    (episode,) = recorded(tmp_path / "episodes.jsonl")
+    assert episode.seed == 3 and episode.error and episode.error.type == "RecordError"
+
+
+def test_an_observation_that_is_no_text_is_the_failure_of_its_reset(tmp_path: Path) -> None:
+    env = RecordEpisodes(one_agent(observe=lambda self, agent: 7), tmp_path)
+    with pytest.raises(RecordError, match=r"observations\['a'\] is 7; an observation is text or a list"):
+        env.reset()
+    with pytest.raises(EpisodeOver):
+        say(env, "hello")

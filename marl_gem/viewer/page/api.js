@@ -11,10 +11,14 @@ export async function ask(question, parameters = {}, signal) {
     if (error.name === "AbortError") throw error;
     throw new Stopped("The viewer is not running any more. Start it again with marl-gem view, then reload this page.");
   }
-  const answer = await response.json();
+  const answer = JSON.parse(await response.text(), bare);
   if (!response.ok) throw new Error(answer.error);
   return answer;
 }
+
+/** Objects without a prototype: an agent may be called "constructor" or "__proto__". */
+const bare = (_, value) =>
+  value && typeof value === "object" && !Array.isArray(value) ? Object.setPrototypeOf(value, null) : value;
 
 /** Parameters as a URL's query; empty ones are left out. */
 export function encode(parameters) {

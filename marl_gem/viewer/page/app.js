@@ -15,7 +15,7 @@ async function show() {
   leaving = new AbortController();
   const { signal } = leaving;
   const [name, query] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
-  const page = pages[name] ?? runsPage;
+  const page = Object.hasOwn(pages, name) ? pages[name] : runsPage;
   current = { keys: [] };
   try {
     const shown = await page(new URLSearchParams(query ?? ""), signal);
@@ -121,5 +121,5 @@ function storedTheme() {
 }
 
 document.getElementById("theme").addEventListener("click", nextTheme);
-setTheme(storedTheme() in themes ? storedTheme() : "");
+setTheme(Object.hasOwn(themes, storedTheme()) ? storedTheme() : "");
 show();
