@@ -54,16 +54,18 @@ class _SharedLoop:
 
     def _begin(self) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._thread = threading.Thread(
-            target=self._runner.get_loop().run_forever, name="marl_gem-awaiting", daemon=True
-        )
+        self._runner.get_loop()
+        self._thread = threading.Thread(target=self._serve, args=(self._runner,), name="marl_gem-awaiting", daemon=True)
         self._thread.start()
 
     def _end(self) -> None:
         loop = self._runner.get_loop()
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        self._runner.close()
+
+    def _serve(self, runner: asyncio.Runner) -> None:
+        with runner:  # it is closed in this thread: in that of a caller an event loop may be running
+            runner.get_loop().run_forever()
 
 
 _shared_loop = _SharedLoop()

@@ -152,7 +152,10 @@ def as_reward(value: Any, agent: str, where: str) -> float:
         with contextlib.suppress(OverflowError):  # an integer that no float can hold
             if isfinite(number := float(value)):
                 return number
-    raise ScenarioFault(f"{where} gave {agent!r} the reward {shown(value)}; rewards are finite numbers")
+    if isinstance(value, Coroutine):
+        value.close()
+    advice = ", or awaitables of them where the env declares awaits = True" if isawaitable(value) else ""
+    raise ScenarioFault(f"{where} gave {agent!r} the reward {shown(value)}; rewards are finite numbers{advice}")
 
 
 def as_declared(name: str, value: Any, scenario: str) -> Any:
