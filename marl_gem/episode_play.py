@@ -103,6 +103,7 @@ def _failure(origin: Origin, error: BaseException, agent: str | None) -> Episode
 
 
 async def play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode:
+    """Play the episode of a job in `env`, whose blocking calls run in `threads`; what fails is in the record."""
     builder = _JobBuilder(env, job, EpisodeClock(job.limits.seconds, asyncio.get_running_loop().time))
     try:
         async with builder.clock.running():

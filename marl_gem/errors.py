@@ -22,8 +22,8 @@
       ConfigError          a configuration that is inconsistent, or differs from the run's
       JournalError         a run's folder that cannot be read or written, or that another process works on
       WorkerError          a worker process of an evaluation that cannot start, or cannot play
-      CheckpointError      a checkpoint that is missing, damaged or of another scenario
-      TrainingError        an update that cannot be made: its advantages or its gradient are not finite numbers
+      CheckpointError      a checkpoint or a model's folder that is missing, damaged or of another scenario
+      TrainingError        a training that has diverged: advantages, a gradient or weights are not finite numbers
 
 A message says what failed, where, and what to do next.
 """
@@ -130,8 +130,8 @@ class WorkerError(MarlGemError):
 
 
 class CheckpointError(MarlGemError):
-    """A checkpoint is missing, damaged, or belongs to another scenario."""
+    """A checkpoint or a model's folder is missing, damaged, or belongs to another scenario."""
 
 
 class TrainingError(MarlGemError):
-    """An update cannot be made: its advantages or its gradient are not finite numbers. The weights are unchanged."""
+    """Advantages, a gradient or weights are not finite numbers. What was saved before is unchanged."""

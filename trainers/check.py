@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from marl_gem import registry
-from marl_gem.errors import ConfigError, UnknownScenario
+from marl_gem.errors import CheckpointError, ConfigError, UnknownScenario
+from marl_gem.llm.pretrained import check_pretrained
 from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.config import TrainConfig, TrainingScenario, read, recipes
-from marl_gem.trainers.learner import check_pretrained, device
+from marl_gem.trainers.learner import device
 from marl_gem.trainers.schedule import learner_seats, shares, training_phases
 
 STEPS = 100
@@ -38,7 +39,10 @@ def check(config: TrainConfig) -> None:
             load_policy(opponent, scenario.test_spec, agents=scenario.test_spec.inspect().agents)
         _check_random_play(config, scenario)
     if config.policy.start_from:
-        check_pretrained(config.policy.start_from)
+        try:
+            check_pretrained(config.policy.start_from)
+        except CheckpointError as error:
+            raise ConfigError(f"policy.start_from: {error}") from error
 
 
 def lists_legal_actions(spec: ScenarioSpec) -> bool:

@@ -7,46 +7,54 @@
         optimizer.safetensors      the optimizer's state
         frozen.safetensors         the reference and the earlier versions
 
-A checkpoint is written under another name, flushed to disk and then renamed. Nothing is pickled. All random choices
-follow from the seed and the number of updates, so no generator's state is kept; a resumed run equals an unbroken one.
+A checkpoint is written under another name, flushed to disk and then renamed; one whose numbers are not all finite is
+not written. Nothing is pickled. All random choices follow from the seed and the number of updates, so no generator's
+state is kept; a resumed run equals an unbroken one.
+
+What is read may come from somebody else. Whatever state.json says, `load_policy` reads the model alone: it makes no
+env, asks no server and imports nothing that the configuration names. `load` goes on with the run, and so does what the
+configuration says.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from marl_gem.errors import CheckpointError
+from marl_gem.errors import CheckpointError, MarlGemError, TrainingError
+from marl_gem.llm.pretrained import load_pretrained, not_finite
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy, PolicyPerSeat
 from marl_gem.runs.files import replacing_folder
 from marl_gem.runs.folder import CHECKPOINTS
 from marl_gem.specs import ScenarioSpec
 from marl_gem.trainers.backends.base import Weights
+from marl_gem.trainers.backends.frozen import fits
+from marl_gem.trainers.checkpoint_state import ADVICE, STATE, PolicyState, read_state, write_state
 from marl_gem.trainers.config import TrainConfig, parse_stored
-from marl_gem.trainers.learner import Learner, load_pretrained, make_learner
+from marl_gem.trainers.learner import Learner, make_learner
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.opponent_pool import Snapshot
+from marl_gem.trainers.played import parse_played
 from marl_gem.trainers.samplers.in_process import llm_policy
-from marl_gem.trainers.schedule import SHARED_POLICY, TrainingPhase, training_phases
+from marl_gem.trainers.schedule import SHARED_POLICY, learner_seats
 from marl_gem.trainers.start import record_name, set_threads
 
-FORMAT = 3
-OLD_FORMAT = 2
 KEEP = 2
 """How many checkpoints of a run are kept."""
 
 MODEL, OPTIMIZER, FROZEN = "model", "optimizer.safetensors", "frozen.safetensors"
 OLD_FILES = {OPTIMIZER: "learner.safetensors", FROZEN: "others.safetensors"}
-"""What the files of a policy are called in the older format."""
+"""What the files of a policy are called in format 2."""
 
 
 def save(folder: Path, loop: TrainingLoop) -> Path:
@@ -57,6 +65,7 @@ def save(folder: Path, loop: TrainingLoop) -> Path:
 
     Raises:
         CheckpointError: it cannot be written; the earlier ones are unchanged.
+        TrainingError: a number in it is not finite; the earlier ones are unchanged.
     """
     target = folder / f"update-{loop.updates:06d}"
     try:
@@ -65,10 +74,16 @@ def save(folder: Path, loop: TrainingLoop) -> Path:
             shutil.rmtree(unfinished)
         with replacing_folder(target) as draft:
             _write(draft, loop)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"cannot write a checkpoint to {target}: {error}. Free the space and resume") from error
-    for old in checkpoints(folder)[:-KEEP]:
-        shutil.rmtree(old)
+        for old in checkpoints(folder)[:-KEEP]:
+            shutil.rmtree(old)
+    except MarlGemError:
+        raise
+    except Exception as error:
+        cause = _system_error(error)
+        raise CheckpointError(
+            f"cannot write a checkpoint to {target}: {cause.strerror or cause}. The earlier ones are unchanged; when "
+            f"this is mended, go on with marl-gem train --resume {folder.parent}"
+        ) from cause
     return target
 
 
@@ -77,63 +92,70 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
 
     Args:
         path: a checkpoint, or a folder of checkpoints or a run's folder, which give their newest.
-        config: what the checkpoint must have been written under; None takes what it says.
+        config: what the checkpoint must have been written under; None takes what it says, which is then acted upon:
+            scenarios are made, and algorithms are imported.
 
     Raises:
         CheckpointError: there is none, it is damaged, or it belongs to another scenario.
     """
     path = newest(path)
     state = read_state(path)
-    written = _config(path, state)
-    if config is not None and config.title != written.title:
-        raise CheckpointError(f"{path} was trained on {written.title}, not on {config.title}")
-    config = config or written
+    written = parse_played(state.config, f"{path}/{STATE}").title
+    if config is not None and config.title != written:
+        raise CheckpointError(f"{path} was trained on {written}, not on {config.title}")
+    config = config or parse_stored(state.config, f"{path}/{STATE}")
     set_threads(config)
-    learners = {
-        name: _read_learner(path / name, name, description, config) for name, description in state["policies"].items()
-    }
-    return TrainingLoop(config, learners, updates=state["updates"])
+    learners = {name: _read_learner(path, name, policy, config) for name, policy in state.policies.items()}
+    loop = TrainingLoop(config, learners, updates=state.updates)
+    trained = sorted(learner_seats(loop.phases))
+    if sorted(learners) != trained or state.updates > config.training.updates:
+        raise CheckpointError(
+            f"{path} has {', '.join(learners)} after {state.updates} updates, but its run trains "
+            f"{', '.join(trained)} for {config.training.updates}. {ADVICE}"
+        )
+    return loop
 
 
-def load_policy(path: Path, scenario: str) -> LLMPolicy | PolicyPerSeat:
+def load_policy(path: Path, scenario: ScenarioSpec | str) -> LLMPolicy | PolicyPerSeat:
     """What a checkpoint's run has learned: one policy for all seats, or one for each seat that it trained.
 
     Args:
         path: a checkpoint, or a folder of checkpoints or a run's folder, which give their newest.
-        scenario: the id of the scenario that it is to play.
+        scenario: what it is to play.
 
     Raises:
         CheckpointError: there is none, it is damaged, or it was not trained on this scenario.
     """
-    path = newest(path)
+    path, scenario = newest(path), ScenarioSpec.parse(scenario)
     state = read_state(path)
-    config = _config(path, state)
+    config = parse_played(state.config, f"{path}/{STATE}")
     ids = [trained.id for trained in config.scenarios]
-    if scenario not in ids:
-        raise CheckpointError(f"{path} was trained on {config.title} and cannot play {scenario}")
+    if scenario.id not in ids:
+        raise CheckpointError(f"{path} was trained on {config.title} and cannot play {scenario.id}")
     run = path.resolve().parent.parent.name
-    alone = list(state["policies"]) == [SHARED_POLICY]
+    alone = list(state.policies) == [SHARED_POLICY]
     policies = {}
-    for name, description in state["policies"].items():
-        llm = TransformersLLM(*load_pretrained(str(path / name / MODEL)), name=run if alone else f"{run}/{name}")
-        llm.version = description["updates"]
+    for name, policy in state.policies.items():
+        llm = TransformersLLM(*load_pretrained(path / name / MODEL), name=run if alone else f"{run}/{name}")
+        llm.version = policy.updates
         policies[name] = llm_policy(config.policy, llm)
     if alone:
         return policies[SHARED_POLICY]
-    phases = training_phases(config, [trained.spec.inspect().agents for trained in config.scenarios])
-    holders = _holders(phases, ids.index(scenario), state["updates"])
-    return PolicyPerSeat(f"{run}@{state['updates']}", {seat: policies[name] for seat, name in holders.items()})
+    holders = config.holders(ids.index(scenario.id), scenario.inspect().agents, state.updates)
+    if unknown := sorted(set(holders.values()) - policies.keys()):
+        raise CheckpointError(f"{path} is damaged: it lacks the policy {unknown[0]!r}. {ADVICE}")
+    return PolicyPerSeat(f"{run}@{state.updates}", {seat: policies[name] for seat, name in holders.items()})
 
 
-def scenario_spec(path: Path, scenario: str) -> ScenarioSpec | None:
-    """The scenario with this id as a checkpoint's run was trained on it; None if it was trained on others.
+def scenario_options(path: Path, scenario: str) -> dict[str, Any]:
+    """The options that the scenario with this id had in a checkpoint's run; none if the run was trained on others.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is damaged.
     """
     path = newest(path)
-    config = _config(path, read_state(path))
-    return next((trained.spec for trained in config.scenarios if trained.id == scenario), None)
+    config = parse_played(read_state(path).config, f"{path}/{STATE}")
+    return next((dict(trained.options) for trained in config.scenarios if trained.id == scenario), {})
 
 
 def newest(path: Path) -> Path:
@@ -142,7 +164,7 @@ def newest(path: Path) -> Path:
     Raises:
         CheckpointError: there is none.
     """
-    if (path / "state.json").exists():
+    if (path / STATE).exists():
         return path
     found = checkpoints(path / CHECKPOINTS) or checkpoints(path)
     if not found:
@@ -155,87 +177,88 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("update-*"))
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """A checkpoint's description, after checking that every file is there and as it was written.
+def _system_error(error: Exception) -> OSError:
+    """What the system said. The libraries that write weights and tokenizers raise their own exceptions, with a number.
 
-    Raises:
-        CheckpointError: it is missing or damaged.
+    Any other exception is raised as it is.
     """
-    advice = "Remove it, so that the one before it is used"
-    try:
-        state: dict[str, Any] = json.loads((path / "state.json").read_text("utf-8"))
-        files = state["files"]
-    except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} is no checkpoint, or its state.json is damaged: {error!r}. {advice}") from error
-    if state.get("format") not in (FORMAT, OLD_FORMAT):
-        raise CheckpointError(
-            f"{path} has format {state.get('format')!r}, but this marl_gem reads {OLD_FORMAT} and {FORMAT}; use the "
-            "marl_gem that wrote it, or train anew under another name"
-        )
-    for name, (size, digest) in files.items():
-        file = path / name
-        if not file.is_file():
-            raise CheckpointError(f"{path} is damaged: {name} is missing. {advice}")
-        if file.stat().st_size != size or _digest(file) != digest:
-            raise CheckpointError(f"{path} is damaged: {name} is cut short or changed. {advice}")
-    return state
-
-
-def _config(path: Path, state: Mapping[str, Any]) -> TrainConfig:
-    return parse_stored(state["config"], f"{path}/state.json")
-
-
-def _holders(phases: Sequence[TrainingPhase], scenario: int, updates: int) -> dict[str, str]:
-    """For each seat that is trained the policy that trained in it last, or will be the first to."""
-    begun = [phase for phase in phases if phase.start < updates]
-    holders: dict[str, str] = {}
-    for phase in [*reversed(phases[len(begun) :]), *begun]:  # later ones in this list count more
-        holders |= phase.learning(scenario)
-    return holders
+    if isinstance(error, OSError):
+        return error
+    if number := re.search(r"\(os error (\d+)\)", str(error)):
+        return OSError(int(number[1]), os.strerror(int(number[1])))
+    raise error
 
 
 def _write(draft: Path, loop: TrainingLoop) -> None:
-    policies = {name: _write_learner(draft / name, learner) for name, learner in loop.learners.items()}
-    files = sorted(file for file in draft.rglob("*") if file.is_file())
-    state = {
-        "format": FORMAT,
-        "updates": loop.updates,
-        "policies": policies,
-        "config": msgspec.to_builtins(loop.config),
-        "files": {file.relative_to(draft).as_posix(): [file.stat().st_size, _digest(file)] for file in files},
-    }
-    (draft / "state.json").write_text(json.dumps(state, indent=1), "utf-8")
+    policies = {}
+    for name, learner in loop.learners.items():
+        tensors = _tensors(learner)
+        if broken := not_finite(tensors):
+            raise TrainingError(_diverged(draft.parent, name, broken, loop.updates))
+        policies[name] = _write_learner(draft / name, learner, tensors)
+    write_state(draft, loop.updates, policies, msgspec.to_builtins(loop.config))
 
 
-def _write_learner(folder: Path, learner: Learner) -> dict[str, Any]:
+def _diverged(folder: Path, name: str, tensor: str, updates: int) -> str:
+    earlier = checkpoints(folder)
+    begin = f", from policy.start_from={earlier[-1] / name / MODEL} if it is to begin there" if earlier else ""
+    return (
+        f"{name} has diverged: {tensor} holds numbers that are not finite after update {updates}. No checkpoint was "
+        f"written; the last one is {earlier[-1] if earlier else 'none'}. Start a new run with a lower "
+        f"training.learning_rate or training.max_grad_norm{begin}"
+    )
+
+
+def _tensors(learner: Learner) -> Weights:
+    """All that a policy's files hold: a copy of its weights, its earlier versions, its reference, its optimizer."""
+    backend = learner.backend
+    parts = {"weights": backend.weights(), "optimizer": backend.optimizer_state(), "reference": backend.reference or {}}
+    parts |= {f"version-{snapshot.version}": snapshot.weights for snapshot in learner.pool.snapshots}
+    return {f"{part}/{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+
+
+def _write_learner(folder: Path, learner: Learner, tensors: Weights) -> PolicyState:
     """Write a policy, and return what its files do not say."""
-    backend, snapshots = learner.backend, learner.pool.snapshots
-    backend.save_model(folder / MODEL)
-    frozen = {f"version-{old.version}/{name}": value for old in snapshots for name, value in old.weights.items()}
-    frozen |= {f"reference/{name}": value for name, value in (backend.reference or {}).items()}
+    learner.backend.save_model(folder / MODEL)
+    frozen = {name: value for name, value in tensors.items() if not name.startswith(("weights/", "optimizer/"))}
     save_file(frozen, folder / FROZEN)
-    save_file(backend.optimizer_state(), folder / OPTIMIZER)
-    return {
-        "updates": backend.version,
-        "pool": [snapshot.version for snapshot in snapshots],
-        "reference": backend.reference is not None,
-    }
+    save_file(_part(tensors, "optimizer"), folder / OPTIMIZER)
+    return PolicyState(
+        learner.backend.version,
+        [snapshot.version for snapshot in learner.pool.snapshots],
+        learner.backend.reference is not None,
+    )
 
 
-def _read_learner(folder: Path, name: str, description: Mapping[str, Any], config: TrainConfig) -> Learner:
-    model, tokenizer = load_pretrained(str(folder / MODEL))
-    optimizer, frozen = _load_file(folder, OPTIMIZER), _load_file(folder, FROZEN)
+def _read_learner(path: Path, name: str, policy: PolicyState, config: TrainConfig) -> Learner:
+    model, tokenizer = load_pretrained(path / name / MODEL)
+    optimizer, frozen = _load_file(path / name, OPTIMIZER), _load_file(path / name, FROZEN)
+    parts = {name: _part(frozen, name) for name in dict.fromkeys(key.partition("/")[0] for key in frozen)}
+    expected = {*["reference"] * policy.reference, *(f"version-{version}" for version in policy.pool)}
+    if parts.keys() != expected or not all(fits(model, part) for part in parts.values()) or not_finite(frozen):
+        raise CheckpointError(f"{path} is damaged: {name}: {FROZEN} holds other tensors than it should. {ADVICE}")
     learner = make_learner(
         record_name(name, config),
         config,
         model,
         tokenizer,
-        version=description["updates"],
-        reference=_part(frozen, "reference") if description["reference"] else None,
-        snapshots=[Snapshot(version, _part(frozen, f"version-{version}")) for version in description["pool"]],
+        version=policy.updates,
+        reference=parts.get("reference"),
+        snapshots=[Snapshot(version, parts[f"version-{version}"]) for version in policy.pool],
     )
+    if not _is_optimizer_state(optimizer, list(model.parameters())) or not_finite(optimizer):
+        raise CheckpointError(f"{path} is damaged: {name}: {OPTIMIZER} holds other tensors than it should. {ADVICE}")
     learner.backend.load_optimizer_state(optimizer)
     return learner
+
+
+def _is_optimizer_state(state: Weights, parameters: Sequence[torch.Tensor]) -> bool:
+    """Whether this is the state of Adam, under `INDEX/NAME`, for some of these parameters."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for index, parameter in enumerate(parameters):
+        if f"{index}/step" in state:  # a parameter that has had a gradient
+            shapes |= {f"{index}/step": (), f"{index}/exp_avg": parameter.shape, f"{index}/exp_avg_sq": parameter.shape}
+    return {name: value.shape for name, value in state.items()} == shapes
 
 
 def _load_file(folder: Path, name: str) -> Weights:
@@ -244,15 +267,8 @@ def _load_file(folder: Path, name: str) -> Weights:
         tensors: Weights = load_file(path)
         return tensors
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{folder.parent} is damaged: {error}. Remove it, so that the one before it is used"
-        ) from error
+        raise CheckpointError(f"{folder.parent} is damaged: {path.name}: {error}. {ADVICE}") from error
 
 
 def _part(tensors: Weights, prefix: str) -> Weights:
     return {name.partition("/")[2]: value for name, value in tensors.items() if name.partition("/")[0] == prefix}
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

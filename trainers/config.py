@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from marl_gem.errors import ConfigError
+from marl_gem.errors import ConfigError, MissingPackage
 from marl_gem.runs.configuration import rename_keys
+from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.specs import PolicySpec, ScenarioSpec, is_learner_name
-from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.views import view
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -240,9 +240,25 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
         ConfigError: a name is unknown or a value makes no sense; the message names it.
         RegistryError, AgentError: a scenario's wrapper or a seat's policy cannot be read.
     """
+    config = check(values, source)
+    try:
+        from marl_gem.trainers.algorithms import make_algorithm
+    except ImportError as error:
+        raise MissingPackage(error.name or "torch", "train", "training") from error
+    algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
+    if config.training.episodes % algorithm.needs.group_size:
+        raise ConfigError(
+            f"{source}: training.episodes is a multiple of the algorithm's group size, {algorithm.needs.group_size}, "
+            f"not {config.training.episodes}"
+        )
+    return config
+
+
+def check(values: dict[str, Any], source: str) -> TrainConfig:
+    """As `parse`, without looking at the algorithm; so it needs no torch."""
     _refuse_old_names(values, source)
     try:
-        config = msgspec.convert(_canonical(values, source), TrainConfig)
+        config = msgspec.convert(canonical(values, source), TrainConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {error}{_did_you_mean(str(error))}") from error
     _check_finite(config, source)
@@ -250,12 +266,6 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
     _check_seats(config, source)
     for scenario in config.scenarios:
         _ = scenario.spec
-    algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
-    if config.training.episodes % algorithm.needs.group_size:
-        raise ConfigError(
-            f"{source}: training.episodes is a multiple of the algorithm's group size, {algorithm.needs.group_size}, "
-            f"not {config.training.episodes}"
-        )
     return config
 
 
@@ -272,7 +282,24 @@ def parse_stored(values: dict[str, Any], source: str) -> TrainConfig:
     return parse(values, source)
 
 
-def _canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
+def read_config(folder: Path) -> TrainConfig:
+    """A run's configuration.
+
+    Raises:
+        ConfigError: the folder is no run's, or the file is damaged.
+    """
+    values = read_plain_config(folder)
+    if "kind" in values:
+        command = "tournament" if values["kind"] == "tournament" else "eval"
+        raise ConfigError(
+            f"{folder} is no training run but an evaluation; go on with marl-gem {command} --out {folder} --resume"
+        )
+    if not values.keys() & {"scenario", "scenarios"}:
+        raise ConfigError(f"{folder} is no training run: its config.json names no scenario that is trained on")
+    return parse_stored(values, str(folder / "config.json"))
+
+
+def canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
     """The same with `scenarios` in place of its shorter forms."""
     values = dict(values)
     short = {name: values.pop(name) for name in ("scenario", "options", "test_options", "wrappers") if name in values}
@@ -337,6 +364,9 @@ def _check_finite(config: TrainConfig, source: str) -> None:
         for field, value in msgspec.structs.asdict(section).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{source}: {name}.{field} is a finite number, not {value}")
+    for scenario in config.scenarios:
+        if not math.isfinite(scenario.weight):
+            raise ConfigError(f"{source}: a scenario's weight is a finite number, not {scenario.weight}")
 
 
 def _check_policy(policy: PolicyConfig, source: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.errors import ConfigError
 from marl_gem.trainers.backends.base import Backend, Weights
@@ -81,36 +81,3 @@ def device(name: str) -> torch.device:
     if found.type == "meta":
         raise ConfigError("device: 'meta' holds no numbers; choose cpu, cuda, mps or auto")
     return found
-
-
-def load_pretrained(folder: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model and its tokenizer from a folder, in the layout of transformers; nothing is downloaded.
-
-    The weights are float32 whatever the folder holds: in bfloat16 most steps of a small learning rate round to nothing.
-
-    Raises:
-        ConfigError: the folder holds none.
-    """
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
-        )
-        return model, tokenizer
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder!r} holds no transformers model with a tokenizer: {error}") from error
-
-
-def check_pretrained(folder: str) -> None:
-    """Read of a model in a folder what is read quickly: its configuration and its tokenizer.
-
-    Raises:
-        ConfigError: the folder holds none, or a tokenizer without what a conversation needs.
-    """
-    try:
-        AutoConfig.from_pretrained(folder, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder!r} holds no transformers model with a tokenizer: {error}") from error
-    if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
-        raise ConfigError(f"the tokenizer in {folder!r} needs a chat template and an end-of-sequence token")

@@ -36,7 +36,7 @@ class OpponentPool:
         interval = self._every
         while version // interval >= self._size:
             interval *= 2
-        if version % interval == 0:
+        if version % interval == 0 or not self.snapshots:
             kept = [old for old in self.snapshots if old.version % interval == 0 and old.version != version]
             self.snapshots = [*kept, Snapshot(version, weights())]
 

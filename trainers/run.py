@@ -11,6 +11,7 @@ runs/demo/
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -19,15 +20,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from marl_gem.errors import CheckpointError, ConfigError
+from marl_gem.errors import CheckpointError, ConfigError, JournalError
 from marl_gem.runs.configuration import differences
-from marl_gem.runs.files import read_json_file, write_json
+from marl_gem.runs.files import explained, read_json_file, replacing, write_json
 from marl_gem.runs.folder import CHECKPOINTS, METRICS, REPORT, is_empty, write_config
-from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.runs.lock import run_lock
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.check import check
-from marl_gem.trainers.config import TrainConfig, parse_stored
+from marl_gem.trainers.config import TrainConfig, read_config
 from marl_gem.trainers.curve import draw_curve
 from marl_gem.trainers.imitation import warm_up
 from marl_gem.trainers.loop import TrainingLoop
@@ -35,6 +35,8 @@ from marl_gem.trainers.measurement import Matchup, Measurement, measure, stored_
 from marl_gem.trainers.metrics import MetricsLog, Stage, read_metrics
 from marl_gem.trainers.start import start
 from marl_gem.types import Episode
+
+CURVE = "curve.png"
 
 
 class Progress(NamedTuple):
@@ -110,7 +112,7 @@ class TrainingRun:
             return cls(folder, config)
         loop = checkpoint.load(folder, config)
         recorded = {row["update"] for row in read_metrics(folder) if row["stage"] != "imitation"}
-        if not recorded.issuperset(range(loop.updates + 1)):
+        if not all(update in recorded for update in range(loop.updates + 1)):
             raise CheckpointError(
                 f"{folder / METRICS} lacks some of the {loop.updates} updates of the newest checkpoint. Put the file "
                 "back, or start a new run under another name"
@@ -131,19 +133,27 @@ class TrainingRun:
                 loop = self.loop or (yield from self._begin(log))
                 yield from self._train(log, loop)
                 yield from self._finish(log, loop)
-            finally:
-                draw_curve(
-                    log.rows,
-                    title=self.config.title,
-                    score="score" if self.config.is_self_play else "success",
-                    target=self.folder / "curve.png",
-                    changes=[phase.start for phase in self.config.phases],
-                )
+            except BaseException:
+                with contextlib.suppress(JournalError):  # what ended the run says more
+                    self._draw(log)
+                raise
+            self._draw(log)
 
     def save(self) -> None:
         """After an interruption: keep the last complete update."""
         if self.loop is not None:
             checkpoint.save(self.folder / CHECKPOINTS, self.loop)
+
+    def _draw(self, log: MetricsLog) -> None:
+        """Raises JournalError if the picture cannot be written."""
+        with explained(self.folder / CURVE, "write to"), replacing(self.folder / CURVE) as draft:
+            draw_curve(
+                log.rows,
+                title=self.config.title,
+                score="score" if self.config.is_self_play else "success",
+                target=draft,
+                changes=[phase.start for phase in self.config.phases],
+            )
 
     def _begin(self, log: MetricsLog) -> Generator[Progress, None, TrainingLoop]:
         """Make the policies, warm them up and measure them."""
@@ -214,20 +224,6 @@ def _unsent(episodes: Sequence[Episode]) -> dict[str, list[str]]:
             if turn.response.unsent:
                 found.setdefault(episode.models[turn.agent], set()).update(turn.response.unsent)
     return {model: sorted(fields) for model, fields in sorted(found.items())}
-
-
-def read_config(folder: Path) -> TrainConfig:
-    """A run's configuration.
-
-    Raises:
-        ConfigError: the folder is no run's, or the file is damaged.
-    """
-    values = read_plain_config(folder)
-    if "kind" in values:
-        raise ConfigError(
-            f"{folder} is no training run but an evaluation; go on with marl-gem eval --out {folder} --resume"
-        )
-    return parse_stored(values, str(folder / "config.json"))
 
 
 def read_report(folder: Path) -> TrainingReport:

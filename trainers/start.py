@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
+from marl_gem.llm.pretrained import load_pretrained
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.check import imitates
 from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.demonstrations import collect_demonstrations, demonstration_texts
-from marl_gem.trainers.learner import Learner, load_pretrained, make_learner
+from marl_gem.trainers.learner import Learner, make_learner
 from marl_gem.trainers.loop import TrainingLoop, seed_part
 from marl_gem.trainers.schedule import learner_seats, training_phases
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer

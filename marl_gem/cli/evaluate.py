@@ -18,7 +18,7 @@ from rich.progress import Progress as ProgressBar
 from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
 from marl_gem.cli.interrupts import stop_on_interrupt
-from marl_gem.cli.terminal import Options, Wrappers, err, number, out, person, read_scenario
+from marl_gem.cli.terminal import Options, Wrappers, as_trained, err, number, out, person, read_scenario
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import (
     Budget,
@@ -36,7 +36,7 @@ from marl_gem.evaluation.result_store import stored_config
 from marl_gem.llm.models import Models
 from marl_gem.policies import HumanPolicy
 from marl_gem.runs.folder import fresh_folder
-from marl_gem.specs import PolicySpec, ScenarioSpec, assign_candidates, load_policy, parse_assignment, training_options
+from marl_gem.specs import PolicySpec, ScenarioSpec, assign_candidates, load_policy, parse_assignment
 from marl_gem.types import Limits
 
 PLAIN_LINE_EVERY = 10.0
@@ -217,8 +217,7 @@ class _Asked:
         spec = read_scenario(self.scenario, self._options, self._wrappers)
         if before and not self._wrappers:
             spec = ScenarioSpec.parse(spec, wrappers=before.wrappers)
-        trained = training_options(policies, spec.id)
-        return spec.with_options({**trained, **(before.options if before else {}), **spec.options})
+        return as_trained(spec, policies, before.options if before else {})
 
 
 def _by_name(assignments: list[str]) -> dict[str, PolicySpec]:

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from marl_gem import bounds
 from marl_gem.cli.exit_codes import CommandFailed
-from marl_gem.cli.terminal import Options, Wrappers, number, out, person, plain, read_scenario, show_tallies
+from marl_gem.cli.terminal import Options, Wrappers, as_trained, number, out, person, plain, read_scenario, show_tallies
 from marl_gem.evaluation.tally import tally
 from marl_gem.export.target import export_target
 from marl_gem.policies import HumanPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
-from marl_gem.specs import assign_seats, load_policies, parse_assignment, training_options
+from marl_gem.specs import assign_seats, load_policies, parse_assignment
 from marl_gem.types import Episode, to_json
 from marl_gem.views import as_text
 
@@ -44,7 +44,7 @@ def play(
     """Play: you against a trained policy, or policies against each other. Agents without a --seat play at random."""
     spec = read_scenario(scenario, options, wrappers)
     policies = assign_seats(map(parse_assignment, seats or []), spec.inspect())
-    spec = spec.with_options({**training_options(policies.values(), spec.id), **spec.options})
+    spec = as_trained(spec, policies.values())
     seating = load_policies(policies, spec, human=person)
     human = any(isinstance(policy, HumanPolicy) for policy in seating.values())
     jobs = [Job(derive_seed(seed, "play", game), seating, str(game)) for game in range(games)]

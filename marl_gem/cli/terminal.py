@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from traceback import format_exception
 from typing import Annotated, Any
 
@@ -22,10 +22,10 @@ from rich.text import Text
 from marl_gem.bounds import Range
 from marl_gem.evaluation.estimates import wilson
 from marl_gem.evaluation.tally import Tally
-from marl_gem.overrides import apply_overrides
+from marl_gem.overrides import apply_overrides, write_value
 from marl_gem.policies import HumanPolicy
 from marl_gem.printable import printable
-from marl_gem.specs import ScenarioSpec
+from marl_gem.specs import PolicySpec, ScenarioSpec, training_options
 
 
 class SafeConsole(Console):
@@ -110,6 +110,19 @@ Wrappers = Annotated[
 def read_scenario(scenario: str, options: list[str] | None, wrappers: list[str] | None) -> ScenarioSpec:
     """The scenario that a command line names."""
     return ScenarioSpec.parse(scenario, apply_overrides({}, options or []), wrappers or [])
+
+
+def as_trained(spec: ScenarioSpec, policies: Iterable[PolicySpec], stored: Mapping[str, Any] = {}) -> ScenarioSpec:
+    """The scenario with the options that the runs among the policies were trained with, which is told in a line.
+
+    Options that the command line or a stored run has set count more.
+    """
+    given = {**stored, **spec.options}
+    taken = training_options(policies, spec.id, given)
+    if taken:
+        values = " ".join(f"{name}={write_value(value)}" for name, value in taken.items())
+        err.print(Text(f"options as in training: {values} (-o sets others)"))
+    return spec.with_options({**taken, **given})
 
 
 def person() -> HumanPolicy:

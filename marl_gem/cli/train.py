@@ -47,21 +47,35 @@ def train(
     runs: Annotated[Path, typer.Option(help="Where runs lie.")] = Path("runs"),
 ) -> None:
     """Train by self-play or co-evolution. Ctrl-C stops after the update at hand; --resume goes on from there."""
-    try:
-        from marl_gem.trainers.config import parse, read
+    if not what and resume is None:
+        raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
+    values = _values(what, resume, _assignments(settings, seed, policy, options), wrappers)
+    try:  # torch takes seconds to import, so it comes after what can be said without it
+        from marl_gem.trainers.config import parse
         from marl_gem.trainers.run import TrainingRun
     except ImportError as error:
         raise MissingPackage(error.name or "torch", "train", "training") from error
-    if what is None and resume is None:
-        raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
-    assignments = _assignments(settings, seed, policy, options)
     if resume is not None:
-        run = TrainingRun.resume(resume, parse(_stored_values(what, resume, assignments, wrappers), "the command line"))
+        run = TrainingRun.resume(resume, parse(values, "the command line"))
         out.print(f"resuming [bold]{escape(str(resume))}[/]")
     else:
-        values = _with_wrappers(apply_overrides(read(what or ""), assignments), wrappers)
         run = TrainingRun.start(_folder(runs, name, what or ""), parse(values, what or ""))
     _work(run)
+
+
+def _values(
+    what: str | None, resume: Path | None, assignments: list[str], wrappers: list[str] | None
+) -> dict[str, Any]:
+    """The configuration as plain data, after what can be checked of it without torch."""
+    from marl_gem import registry
+    from marl_gem.trainers.config import check, read
+
+    if resume is not None:
+        return _stored_values(what, resume, assignments, wrappers)
+    values = _with_wrappers(apply_overrides(read(what or ""), assignments), wrappers)
+    for scenario in check(values, what or "").scenarios:
+        registry.find(scenario.id)
+    return values
 
 
 def _assignments(
@@ -94,8 +108,7 @@ def _stored_values(
     """The configuration the caller has in mind: what is named, or the run's own, with what the command line sets."""
     import msgspec
 
-    from marl_gem.trainers.config import read
-    from marl_gem.trainers.run import read_config
+    from marl_gem.trainers.config import read, read_config
 
     if what:
         return _with_wrappers(apply_overrides(read(what), assignments), wrappers)

@@ -18,6 +18,7 @@ import msgspec
 from marl_gem import bounds
 from marl_gem.errors import MissingPackage
 from marl_gem.evaluation.build import build_report
+from marl_gem.evaluation.concurrency import episodes_that_fit
 from marl_gem.evaluation.markdown import markdown
 from marl_gem.evaluation.pictures import pictures
 from marl_gem.evaluation.plan import (
@@ -175,12 +176,14 @@ async def run_async(
     if stored and plan.numbers.n is None:
         plan = replace(plan, numbers=msgspec.structs.replace(plan.numbers, n=stored.n))
     await _check_random_seats(plan)
-    setup = pack(plan, -(-concurrency // processes)) if processes > 1 else None
+    share = -(-min(concurrency, len(plan.slots)) // max(1, processes))  # of each process, rounded up
+    setup = pack(plan, share) if processes > 1 else None
+    concurrency = min(concurrency, processes * episodes_that_fit(plan, share))
     with run_lock(folder) if folder else contextlib.nullcontext() as lock:
         store = ResultStore.open(plan, folder, resume, lock)
         pending = len(plan.slots) - len(store.finished)
+        processes = max(1, min(processes, pending))
         live = min(concurrency, pending) if pending else concurrency
-        processes = min(processes, pending)
         pool = WorkerPool(plan, setup, processes) if setup and processes > 1 else InThisProcess(store)
         try:
             async with pool as players:

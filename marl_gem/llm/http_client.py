@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import math
 import os
 import socket
@@ -14,8 +15,10 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from marl_gem.episode_clock import infrastructure
 from marl_gem.errors import ConfigError, LLMError, MissingPackage, ServerUnreachable, TransientLLMError
 from marl_gem.llm import secrets
+from marl_gem.open_files import file_limit, files_left
 
 try:
     import aiohttp
@@ -23,8 +26,13 @@ try:
 except ImportError as error:
     raise MissingPackage(error.name or "aiohttp", "llm", "a model behind HTTP") from error
 
+_log = logging.getLogger(__name__)
+
 MAX_BODY = 64 * 2**20
 """The most bytes of a reply that are read, after decompression."""
+
+MODELS = 4
+"""For how many models the files that may be open are shared out."""
 
 SHORT_TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 """For requests that need no generation."""
@@ -109,6 +117,7 @@ class HTTPClient:
         self.timeouts = timeouts or Timeouts()
         self.connections = connections
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        self._limited: int | None = None  # how many connections there may be, where that is fewer and was not said
         if connections < 1:
             raise ConfigError(f"connections is a number from 1 up, not {connections}")
         if self.api_key_env and not self._key():
@@ -132,21 +141,28 @@ class HTTPClient:
         """
         url = path if isinstance(path, URL) else self.base.joinpath(path).with_query(self.base.query)
         pool = await self._pool()
-        async with pool.slots:
+        if pool.slots.locked():
+            self._tell_of_the_limit()
+            with infrastructure():  # the wait for a connection is not the agent's time
+                await pool.slots.acquire()
+        else:
+            await pool.slots.acquire()
+        try:
             started = time.monotonic()
-            try:
-                async with pool.session.request(
-                    method,
-                    url,
-                    data=body,
-                    allow_redirects=False,
-                    timeout=pool.session.timeout if body else SHORT_TIMEOUT,
-                ) as response:
-                    content, redacted = self._redacted(await self._read(response))
-                    headers = self._headers(response)
-                    return Reply(response.status, headers, content, time.monotonic() - started, redacted)
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                failure = self._no_reply(error)
+            async with pool.session.request(
+                method,
+                url,
+                data=body,
+                allow_redirects=False,
+                timeout=pool.session.timeout if body else SHORT_TIMEOUT,
+            ) as response:
+                content, redacted = self._redacted(await self._read(response))
+                headers = self._headers(response)
+                return Reply(response.status, headers, content, time.monotonic() - started, redacted)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            failure = self._no_reply(error)
+        finally:
+            pool.slots.release()
         raise failure  # outside of `except`: aiohttp's errors hold the request and its key, and must not be the context
 
     async def lock(self) -> asyncio.Lock:
@@ -180,11 +196,29 @@ class HTTPClient:
             for closed in [other for other in self._pools if other.is_closed()]:
                 del self._pools[closed]
             keeper = _keep_open(self._session_options())
-            pool = _Pool(
-                await anext(keeper), keeper, asyncio.Semaphore(self.connections), asyncio.Lock(), asyncio.Lock()
-            )
+            slots = asyncio.Semaphore(self._most_connections())
+            pool = _Pool(await anext(keeper), keeper, slots, asyncio.Lock(), asyncio.Lock())
             self._pools[loop] = pool
         return pool
+
+    def _most_connections(self) -> int:
+        """How many connections there may be, so that enough files are left for other models and all else.
+
+        Raises:
+            ConfigError: there may be none.
+        """
+        most = files_left(MODELS * self.connections) // MODELS
+        self._limited = most if most < self.connections else None
+        if most < 1:
+            raise ConfigError(f"no connection to {self.url} can be opened: {file_limit(2 * self.connections)}")
+        return most
+
+    def _tell_of_the_limit(self) -> None:
+        """Say once that calls wait for others because of the limit on open files."""
+        if self._limited:
+            limit = file_limit(2 * self.connections)
+            _log.warning("at most %d calls of %s at the same time: %s", self._limited, self.url, limit)
+            self._limited = None
 
     def _session_options(self) -> dict[str, Any]:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -246,6 +280,8 @@ class HTTPClient:
         number = cause.errno if isinstance(cause, OSError) else None
         text = error.message if isinstance(error, aiohttp.ClientResponseError) else error  # not with the complete URL
         why = os.strerror(number) if number and number > 0 else self._without_secrets(str(text))
+        if isinstance(error, aiohttp.ClientOSError) and number is None:  # aiohttp could not write the request
+            why = "it was closed while the request was sent"
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return ServerUnreachable(
                 f"{self.url} took no connection for {self.timeouts.connect:g} s (connect_timeout). Is it running?"

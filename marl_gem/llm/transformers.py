@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Sequence
 from functools import lru_cache
@@ -22,7 +23,9 @@ from marl_gem.types import Message, Response, ToolSpec, to_json
 try:
     import torch
     from jinja2 import TemplateError
-    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from marl_gem.llm.pretrained import load_pretrained
 except ImportError as error:
     raise MissingPackage(error.name or "torch", "train", "a model in this process") from error
 
@@ -54,6 +57,7 @@ class TransformersLLM:
         self.version = 0
         self._end, self._end_text = tokenizer.eos_token_id, tokenizer.eos_token  # stored: the look-up is slow
         self.max_batch = max_batch
+        self._rows = model.get_input_embeddings().weight.shape[0]
         self._waiting: list[_Request] = []
         self._encode_piece = lru_cache(100_000)(self._encode_text)
         self._render = lru_cache(100_000)(self._render_messages)
@@ -161,6 +165,11 @@ class TransformersLLM:
             tokens, logprobs = _sample(
                 logits, [batch[i].sampling for i in live], [drafts[i].rng.random() for i in live]
             )
+            if not all(map(math.isfinite, logprobs)):
+                raise LLMError(
+                    "its logits are not finite numbers: the model's weights have diverged or are damaged. Take an "
+                    "earlier checkpoint, or train with a lower training.learning_rate"
+                )
             for i, token, logprob in zip(live, tokens, logprobs, strict=True):
                 drafts[i].tokens.append(token)
                 drafts[i].logprobs.append(logprob)
@@ -235,7 +244,10 @@ class TransformersLLM:
     def _encode_text(self, text: str, plain: bool) -> tuple[int, ...]:
         """The token ids of a text; if `plain`, the names of control tokens in it are encoded as text."""
         safe = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers do not take lone surrogates
-        return tuple(self.tokenizer.encode(safe, add_special_tokens=False, split_special_tokens=plain))
+        ids = tuple(self.tokenizer.encode(safe, add_special_tokens=False, split_special_tokens=plain))
+        if max(ids, default=0) >= self._rows:
+            raise LLMError(f"{self.name} has no embedding for token {max(ids)}; its tokenizer is another model's")
+        return ids
 
     def _decode_tokens(self, tokens: tuple[int, ...]) -> str:
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
@@ -332,16 +344,10 @@ def load(
         max_batch: the greatest number of requests in one forward pass.
 
     Raises:
-        LLMError: the folder holds no such model, or its tokenizer has no chat template.
+        CheckpointError: the folder holds no such model, or an incomplete or damaged one; see `pretrained`.
     """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     bfloat16 = device.startswith("cuda") and torch.cuda.is_bf16_supported()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.bfloat16 if bfloat16 else torch.float32, local_files_only=True
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise LLMError(f"{folder} holds no model that transformers can load: {error}") from error
+    model, tokenizer = load_pretrained(folder, torch.bfloat16 if bfloat16 else torch.float32)
     return TransformersLLM(model.to(device), tokenizer, name=name or Path(folder).name, max_batch=max_batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +15,7 @@ from marl_gem import registry
 from marl_gem.errors import CheckpointError, ConfigError, MissingPackage
 from marl_gem.llm import Sampling
 from marl_gem.llm.models import Connection, Models, ModelSpec
+from marl_gem.overrides import write_value
 from marl_gem.policies import HumanPolicy, LLMPolicy, Policy, PolicyPerSeat, RandomPolicy
 from marl_gem.policies.replay import ReplayPolicy
 from marl_gem.specs.policy import PolicySpec
@@ -68,7 +69,7 @@ def load_policy(
         return models.once(("replay", spec.name), lambda: ReplayPolicy(spec.name))
     if spec.kind == "run":
         key = ("run", spec.name, spec.checkpoint, scenario.id)
-        trained = models.once(key, lambda: _checkpoints().load_policy(_checkpoint_folder(spec), scenario.id))
+        trained = models.once(key, lambda: _checkpoints().load_policy(_checkpoint_folder(spec), scenario))
         base = _with_sampling(trained, spec)
     else:
         base = _model_policy(spec, models)
@@ -96,20 +97,36 @@ def load_policies(
     return {agent: policies[spec] for agent, spec in seats.items()}
 
 
-def training_options(policies: Iterable[PolicySpec], scenario: str) -> dict[str, Any]:
+def training_options(policies: Iterable[PolicySpec], scenario: str, named: Collection[str] = ()) -> dict[str, Any]:
     """The options under which the runs among these policies were trained, where they were trained on this scenario.
 
-    A trained policy sees what it was trained on if the scenario is made with these.
+    A trained policy sees what it was trained on if the scenario is made with these. A checkpoint may come from somebody
+    else: of its options only those are taken that can name nothing outside of the scenario, such as a server or a file
+    (see `registry.is_plain_option`).
+
+    Args:
+        policies: the runs among them count.
+        scenario: the id of what is to be played.
+        named: the options that the caller sets; the runs' values of these are not looked at.
 
     Raises:
-        CheckpointError: a checkpoint is missing or damaged.
+        CheckpointError: a checkpoint is missing or damaged, or has another option that is not in `named`.
         MissingPackage: there is a run, and torch is not installed.
     """
     options: dict[str, Any] = {}
     for spec in policies:
-        if spec.kind == "run":
-            trained_on: ScenarioSpec | None = _checkpoints().scenario_spec(_checkpoint_folder(spec), scenario)
-            options |= trained_on.options if trained_on else {}
+        trained = _checkpoints().scenario_options(_checkpoint_folder(spec), scenario) if spec.kind == "run" else {}
+        for name, value in trained.items():
+            if name in named:
+                continue
+            if not registry.is_plain_option(scenario, name, value):
+                text = write_value(value)
+                raise CheckpointError(
+                    f"{spec.who} was trained with {name}={text if len(text) <= 200 else text[:200] + ' ...'}; it may "
+                    "name a server, a model, a file or a command, so it is not taken from a checkpoint. Set the option "
+                    f"yourself, to this or to another value, as in -o {name}=..."
+                )
+            options[name] = value
     return options
 
 

@@ -54,12 +54,12 @@ def domain(name: str, corrected: bool = False) -> Domain:
 
 def make(
     name: str,
-    split: str = "test",
+    split: Literal["test", "train", "dev"] | str = "test",
     task: int | None = None,
     max_actions: int = 30,
     calls: Literal["first", "all"] = "first",
     transfer: Literal["official", "strict"] = "official",
-    user_reward: str | UserReward = "task",
+    user_reward: Literal["task", "fidelity"] | str | UserReward = "task",
     corrected: bool = False,
     official: bool = False,
 ) -> TauEnv:

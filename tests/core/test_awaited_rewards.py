@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -307,7 +307,7 @@ def test_around_step_may_step_the_env_never_or_twice() -> None:
     class Pairs(Wrapper):
         """ "stay" is no step of the env; "twice" is two."""
 
-        def around_step(self, actions: Any) -> Iterator[Any]:  # type: ignore[override]
+        def around_step(self, actions: Any) -> Any:
             if "stay" in actions.values():
                 return dict.fromkeys(actions, "stay"), {}, {}, {}, {}
             if "twice" in actions.values():

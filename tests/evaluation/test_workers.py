@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from marl_gem.errors import ConfigError, WorkerError
+from marl_gem.errors import ConfigError, UnknownScenario, WorkerError
 from marl_gem.evaluation import (
     Budget,
     Numbers,
@@ -76,7 +76,7 @@ class Dead(Tasks):
 
     def __init__(self) -> None:
         if worker_process.is_worker:
-            raise RuntimeError("not here")
+            raise UnknownScenario("not here")
 
 
 class Yes(ScriptedPolicy):
@@ -173,7 +173,7 @@ class TestWorkersThatDie:
         assert "was killed by SIGKILL" in str(failed["3.0"]) and result.report.episodes.counted >= 3
 
     def test_a_worker_that_cannot_play_ends_the_run(self) -> None:
-        with pytest.raises(WorkerError, match="a worker process cannot play: RuntimeError: not here"):
+        with pytest.raises(WorkerError, match="a worker process cannot play: UnknownScenario: not here"):
             tasks(Dead)
 
     def test_what_cannot_be_sent(self) -> None:

@@ -17,7 +17,7 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from marl_gem import Response, Role, ToolSpec  # noqa: E402
-from marl_gem.errors import ContextTooLong, LLMError  # noqa: E402
+from marl_gem.errors import CheckpointError, ContextTooLong, LLMError  # noqa: E402
 from marl_gem.llm import Sampling  # noqa: E402
 from marl_gem.llm.transformers import TransformersLLM, load  # noqa: E402
 from marl_gem.policies import LLMPolicy  # noqa: E402
@@ -262,6 +262,12 @@ def test_a_pass_that_fails_is_an_llm_error_for_all_in_it_and_no_more(llm: Transf
     assert ask(llm, ("a", 0))
 
 
+def test_a_model_whose_numbers_are_not_finite_is_named(llm: TransformersLLM) -> None:
+    torch.nn.init.constant_(llm.model.transformer.h[0].mlp.c_fc.weight, math.nan)
+    with pytest.raises(LLMError, match=r"tiny@0 failed on a batch of 1: its logits are not finite .* weights"):
+        ask(llm, ("a", 0))
+
+
 def test_pictures_are_refused(llm: TransformersLLM) -> None:
     with pytest.raises(LLMError, match="reads text only"):
         ask(llm, ([{"type": "image", "image": "..."}], 0))
@@ -399,7 +405,7 @@ def test_a_model_is_loaded_from_a_folder(llm: TransformersLLM, tmp_path: Path) -
     assert ask(loaded, ("a b", 3))[0].token_ids == ask(llm, ("a b", 3))[0].token_ids
     assert loaded.name == "tiny@0"
     (tmp_path / "tiny" / "config.json").write_text("{}")
-    with pytest.raises(LLMError, match="holds no model that transformers can load"):
+    with pytest.raises(CheckpointError, match="holds no model that transformers can load"):
         load(tmp_path / "tiny")
-    with pytest.raises(LLMError, match="nowhere holds no model"):
+    with pytest.raises(CheckpointError, match=r"there is no folder .*nowhere"):
         load(tmp_path / "nowhere")

@@ -44,7 +44,7 @@ class TestCheckpoint:
         path = self.copy(finished_kuhn, tmp_path)
         state = json.loads((path / "state.json").read_text())
         (path / "state.json").write_text(json.dumps({**state, "format": 1}))
-        with pytest.raises(CheckpointError, match=r"has format 1, .* reads 2 and 3; .* or train anew"):
+        with pytest.raises(CheckpointError, match=r"has format 1, .* reads 2, 3 and 4; .* or train anew"):
             checkpoint.load(path)
 
     def test_what_a_killed_process_left_unfinished_goes(self, finished_kuhn: Path, tmp_path: Path) -> None:

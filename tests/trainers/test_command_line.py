@@ -49,21 +49,28 @@ class TestCommandLine:
 
     def test_a_person_who_leaves_is_told(self) -> None:
         done = marl_gem("play", "game:KuhnPoker-v0", "--seat", "player_0=human", input="")
-        assert done.returncode == 2
+        assert done.returncode == 1
         assert "ended before the episode did" in done.stderr
 
     @pytest.mark.parametrize(
         ("arguments", "complaint"),
         [
             (("train",), "what should be trained"),
+            (("train", ""), "what should be trained"),
+            (("train", "kuhn", "--policy", "."), "policy.start_from: . holds no model: it is empty"),
+            (("eval", "game:KuhnPoker-v0", "--seat", "player_0=hf:."), ". holds no model: it is empty"),
+            (("eval", "game:KuhnPoker-v0", "--seat", "player_0=hf:"), "'hf:' lacks the model's name"),
             (("train", "ta:TicTacTo-v0"), "Did you mean 'ta:TicTacToe-v0'"),
             (("train", "--resume", "nowhere"), "nowhere is no run"),
             (("play", "game:KuhnPoker-v0", "--seat", "player_9=random"), "no agent 'player_9'"),
             (("play", "game:KuhnPoker-v0", "--seat", "player_0=nobody"), "there is no policy 'nobody'"),
             (("play", "game:KuhnPoker-v0", "--seat", "player_0"), "'player_0' lacks a side"),
             (("play", "game:KuhnPoker-v0", "-o", "size=3"), "unexpected keyword argument 'size'"),
-            (("play", "game:KuhnPoker-v0", "-n", "3", "--out", "/proc/no/file"), "error: /proc/no/file: No such file"),
-            (("playthrough", "game:KuhnPoker-v0", "--out", "/proc/x.txt"), "error: /proc/x.txt: No such file"),
+            (
+                ("play", "game:KuhnPoker-v0", "-n", "3", "--out", "/proc/no/file"),
+                "cannot write /proc/no/file: No such",
+            ),
+            (("playthrough", "game:KuhnPoker-v0", "--out", "/proc/x.txt"), "cannot write /proc/x.txt: No such file"),
             (("train", "kuhn", "--runs", "/proc/runs"), "cannot write to /proc/runs/kuhn-1: No such file"),
         ],
     )
@@ -84,6 +91,25 @@ class TestCommandLine:
         assert complaint in " ".join(shown.split())
         assert "Traceback" not in shown
         assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(
+        "arguments", [["WRONG"], ["kuhn", "--set", "training.update=3"], ["--resume", "evaluation"]]
+    )
+    def test_what_can_be_said_without_torch_does_not_wait_for_it(self, arguments: list[str], tmp_path: Path) -> None:
+        (tmp_path / "evaluation").mkdir()
+        (tmp_path / "evaluation" / "config.json").write_text('{"format": 2, "kind": "eval", "n": 3}')
+        code = f"""
+import sys
+from marl_gem import cli
+sys.argv = ["marl-gem", "train", *{arguments!r}]
+try:
+    cli.main()
+finally:
+    assert "torch" not in sys.modules
+"""
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("error:")
 
     def test_ctrl_c_stops_cleanly_and_resume_finishes(self, tmp_path: Path) -> None:
         (tmp_path / "small.toml").write_text(

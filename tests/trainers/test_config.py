@@ -153,7 +153,7 @@ class TestSeats:
             ("seats.user=random", ConfigError, "does not list what is legal for 'user'"),
             ("phases=[{start = 2, seats = {user = 'random'}}]", ConfigError, "what is legal for 'user'"),
             ("imitation.seats={user = 'scripted:novice'}", ConfigError, "does not list what is legal for 'assistant'"),
-            ("policy.start_from=/nowhere", ConfigError, "'/nowhere' holds no transformers model"),
+            ("policy.start_from=/nowhere", ConfigError, "policy.start_from: there is no folder /nowhere"),
             ('test_options={split = "exam"}', Exception, "split is one of"),
         ],
     )

@@ -11,8 +11,9 @@ from marl_gem.policies import LLMPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.specs import PolicySpec, ScenarioSpec, load_policy, training_options
 from marl_gem.trainers import checkpoint
+from marl_gem.trainers.config import read_config
 from marl_gem.trainers.metrics import read_metrics
-from marl_gem.trainers.run import TrainingRun, read_config, read_report
+from marl_gem.trainers.run import TrainingRun, read_report
 from tests.trainers.support import KUHN, work
 
 

@@ -114,6 +114,19 @@ class TestRun:
             TrainingRun.resume(tmp_path / "run")
         assert (tmp_path / "run" / "episodes.jsonl").read_bytes() == episodes
 
+    @pytest.mark.parametrize(
+        ("config", "complaint"),
+        [
+            ({"format": 2, "kind": "eval"}, r"is no training run but an evaluation; go on with marl-gem eval --out"),
+            ({"format": 2, "kind": "tournament"}, r"an evaluation; go on with marl-gem tournament --out"),
+            ({"format": 2, "n": 3}, r"is no training run: its config.json names no scenario that is trained on"),
+        ],
+    )
+    def test_a_folder_of_something_else_is_told(self, tmp_path: Path, config: dict[str, Any], complaint: str) -> None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ConfigError, match=complaint):
+            TrainingRun.resume(tmp_path)
+
     def test_a_folder_that_is_no_run_is_told(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"no config.json"):
             TrainingRun.resume(tmp_path)

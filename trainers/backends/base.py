@@ -46,7 +46,8 @@ class Backend(Protocol):
             the gradient's norm before that.
 
         Raises:
-            TrainingError: the gradient is not finite; the weights are as they were.
+            TrainingError: the gradient is not finite, and the weights are as they were; or the weights are not finite
+                after the step.
         """
         ...
 

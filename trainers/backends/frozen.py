@@ -11,12 +11,27 @@ from marl_gem.trainers.backends.base import Weights
 
 def copy_weights(model: PreTrainedModel) -> Weights:
     """A copy of a model's weights, on the CPU; what the model shares between names (tied weights) is copied once."""
+    return {name: value.detach().to("cpu", copy=True) for name, value in _untied(model).items()}
+
+
+def fits(model: PreTrainedModel, weights: Weights) -> bool:
+    """Whether these are weights that `copy_weights` gave of a model of the same architecture.
+
+    Those of the first version have tied weights under each of their names.
+    """
+    shapes = {name: value.shape for name, value in model.state_dict().items()}
+    known = all(shapes.get(name) == value.shape for name, value in weights.items())
+    return known and weights.keys() >= _untied(model).keys()
+
+
+def _untied(model: PreTrainedModel) -> Weights:
+    """The model's own tensors, under the first of their names."""
     weights: Weights = {}
     seen = set()
     for name, value in model.state_dict().items():
         if value.data_ptr() not in seen:
             seen.add(value.data_ptr())
-            weights[name] = value.detach().to("cpu", copy=True)
+            weights[name] = value
     return weights
 
 

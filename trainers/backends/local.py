@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.errors import TrainingError
+from marl_gem.llm.pretrained import not_finite
 from marl_gem.trainers.algorithms.base import Loss, TokenBatch
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.backends.frozen import FrozenModel, copy_weights
@@ -75,6 +76,11 @@ class LocalBackend:
             raise TrainingError(
                 f"the gradient's norm is {norm}, so no step was taken and the weights are as they were. Look for "
                 "rewards or advantages that are too large, or lower training.learning_rate"
+            )
+        if broken := not_finite(dict(self.model.named_parameters())):
+            raise TrainingError(
+                f"after this step {broken} holds numbers that are not finite: the training has diverged. What was "
+                "saved before is unchanged; start a new run with a lower training.learning_rate"
             )
         return norm
 
