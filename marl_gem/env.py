@@ -21,6 +21,7 @@ from typing import Any, NoReturn, Self, TypeAlias
 from marl_gem import step_results
 from marl_gem.awaiting import wait_for
 from marl_gem.errors import EpisodeOver, InvalidOption, LLMError, ScenarioFault, SelectorError
+from marl_gem.faults import FAULTS, message_of, shown
 from marl_gem.seeding import as_seed
 from marl_gem.selectors.base import AgentSelector
 from marl_gem.step_results import RESULTS, Results, StepBuffers, as_declared, as_reward, complete
@@ -195,7 +196,8 @@ class MultiAgentEnv:
             ScenarioFault: the id is no text, or was in this episode already.
         """
         if not isinstance(agent, str):
-            raise ScenarioFault(f"{self.scenario}: an agent's name is text, not {agent!r}")
+            raise ScenarioFault(f"{self.scenario}: an agent's name is text, not {shown(agent)}")
+        agent = str.__str__(agent)
         if agent in self.returns:
             raise ScenarioFault(f"{self.scenario}: agent {agent!r} joins twice; every agent joins once an episode")
         self.returns[agent] = 0.0
@@ -230,7 +232,7 @@ class MultiAgentEnv:
         self._prepare(checked_seed)
         try:
             returned: object = self._reset(options or {})  # type: ignore[func-returns-value]
-        except Exception as error:
+        except FAULTS as error:
             self._fault("_reset", error)
         if returned is not None:
             raise step_results.returned_something(self.scenario, "_reset", returned)
@@ -301,7 +303,7 @@ class MultiAgentEnv:
         self.steps += 1
         try:
             returned: object = self._process_actions(dict(actions))  # type: ignore[func-returns-value]
-        except Exception as error:
+        except FAULTS as error:
             self._fault("_process_actions", error)
         if returned is not None:
             by_agent = type(self)._process_actions is MultiAgentEnv._process_actions
@@ -313,7 +315,7 @@ class MultiAgentEnv:
     async def _await_rewards(self) -> None:
         try:
             self.rewards = await step_results.awaited(self.rewards)
-        except Exception as error:
+        except FAULTS as error:
             self._fault("a reward", error)
 
     def _end_step(self, alive: tuple[str, ...], defaults: Results) -> Step:
@@ -323,7 +325,7 @@ class MultiAgentEnv:
         if self.agents:
             try:
                 self.selector.advance()
-            except Exception as error:
+            except FAULTS as error:
                 self._fault("selector.advance", error)
             if self.selector.finished:
                 self._terminate_all(alive)
@@ -344,7 +346,7 @@ class MultiAgentEnv:
         self.seed, self._rng, self.steps = seed, None, 0
         if self.possible_agents is not self._checked_agents:
             self._checked_agents = step_results.check_possible_agents(self.possible_agents, self.scenario)
-        self.agents = tuple(self.possible_agents)
+        self.agents = tuple(map(str.__str__, self.possible_agents))  # members of a StrEnum become text
         self.returns = dict.fromkeys(self.agents, 0.0)
         self._buffers = StepBuffers()
         self.rewards, self.terminations, self.truncations, self.infos = self._buffers.defaults(self.agents)
@@ -396,7 +398,7 @@ class MultiAgentEnv:
             if terminations[agent] or truncations[agent]:
                 try:
                     infos[agent]["final_observation"] = self.observe(agent)
-                except Exception as error:
+                except FAULTS as error:
                     self._fault("observe", error)
                 self.agents = tuple(other for other in self.agents if other != agent)
                 self.selector.remove(agent)
@@ -414,13 +416,11 @@ class MultiAgentEnv:
         """Ask the selector who acts next, and gather what these agents observe and may do."""
         try:
             acting = self.selector.acting
-        except Exception as error:
+        except FAULTS as error:
             self._fault("selector.advance", error)
         if not (type(acting) is tuple and len(acting) == 1 and acting[0] in self.agents):
-            kind = type(self.selector).__name__
-            acting = step_results.as_acting(
-                acting, self.agents, f"{self.scenario}: {kind} names", f"after step {self.steps}"
-            )
+            who = f"{self.scenario}: {type(self.selector).__name__}"
+            acting = step_results.as_acting(acting, self.agents, f"{who} names", f"after step {self.steps}")
         self.acting = acting
         observations: Observations = {}
         infos, method = self.infos, ""
@@ -432,17 +432,17 @@ class MultiAgentEnv:
                     infos[agent]["legal_actions"] = list(legal)
                 method = "observe"
                 observations[agent] = self.observe(agent)
-        except Exception as error:
+        except FAULTS as error:
             self._fault(method, error)
         return observations
 
     # Faults
 
-    def _fault(self, where: str, error: Exception) -> NoReturn:
+    def _fault(self, where: str, error: BaseException) -> NoReturn:
         """The scenario's code raised: raise a fault that says where, and how to get there again."""
         if isinstance(error, (InvalidOption, SelectorError, LLMError)):
             raise error
         raise ScenarioFault(
             f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "
-            f"seed {self.seed}: {error}"
+            f"seed {self.seed}: {message_of(error)}"
         ) from error

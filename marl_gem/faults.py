@@ -9,8 +9,13 @@ import signal
 import threading
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any, Protocol
+
+from marl_gem.errors import MarlGemError
 
 FAULTS = (Exception, SystemExit)
 """What the code of others raises when it fails; SystemExit, for games that call `exit()`."""
@@ -40,6 +45,35 @@ def is_interrupt(error: BaseException) -> bool:
     handler = getattr(handler, "func", handler)  # asyncio's is a partial of a method
     code = getattr(getattr(handler, "__func__", handler), "__code__", None)
     return code is None or any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+@contextmanager
+def foreign_code(what: str, kind: type[MarlGemError], but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Whatever is raised in here becomes an error of marl_gem that says so; Ctrl-C and errors of marl_gem stay.
+
+    Args:
+        what: whose code it is and what it was to do, as in "game:X-v0 cannot be made".
+        kind: the class of the error.
+        but: exceptions that stay as they are.
+
+    Raises:
+        MarlGemError: an error of this kind, or one of marl_gem that was raised in here.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if is_interrupt(error) or isinstance(error, (MarlGemError, *but)):
+            raise
+        raise kind(f"{what}: {description(error)}") from error
+
+
+def description(error: BaseException) -> str:
+    """What was raised, its text, and where, as in "ValueError: too many (game.py, line 7)"."""
+    where = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") not in ("_sitebuiltins", __name__):  # exit() and quit()
+            where = f" ({Path(frame.f_code.co_filename).name}, line {line})"
+    return f"{type(error).__name__}: {message_of(error)}{where}"
 
 
 def type_name(value: object) -> str:

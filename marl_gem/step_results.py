@@ -56,7 +56,7 @@ def check_possible_agents(agents: Sequence[str], scenario: str) -> Sequence[str]
     """
     ordered = isinstance(agents, Sequence) and not isinstance(agents, str)  # a set has another order in every run
     if not ordered or not all(isinstance(agent, str) for agent in agents) or len(set(agents)) != len(agents):
-        raise ScenarioFault(f"{scenario}: possible_agents are names, each once, in a tuple, not {agents!r}")
+        raise ScenarioFault(f"{scenario}: possible_agents are names, each once, in a tuple, not {shown(agents)}")
     return agents if isinstance(agents, tuple) else ()
 
 
@@ -77,7 +77,7 @@ def check_actions(actions: Mapping[str, str], acting: tuple[str, ...], scenario:
         )
     for agent, action in actions.items():
         if not isinstance(action, str):
-            raise InvalidAction(f"{scenario}: the action of {agent!r} must be text, not {action!r}")
+            raise InvalidAction(f"{scenario}: the action of {agent!r} must be text, not {shown(action)}")
 
 
 def as_acting(given: object, agents: Sequence[str], who: str, when: str) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def as_acting(given: object, agents: Sequence[str], who: str, when: str) -> tupl
     acting = tuple(given) if isinstance(given, tuple | list) else ()
     if not acting or any(agent not in agents for agent in acting) or len(set(acting)) != len(acting):
         raise SelectorError(
-            f"{who} {list(given) if isinstance(given, tuple) else repr(given)} {when}; "
+            f"{who} {shown(list(given) if type(given) is tuple else given)} {when}; "
             f"it must name one or more of {list(agents)}, each once"
         )
     return acting

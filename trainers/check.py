@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from marl_gem import registry
 from marl_gem.errors import CheckpointError, ConfigError, UnknownScenario
+from marl_gem.faults import close_env
 from marl_gem.llm.pretrained import check_pretrained
 from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
@@ -52,7 +53,7 @@ def lists_legal_actions(spec: ScenarioSpec) -> bool:
         env.reset(seed=0)
         return all(env.legal_actions(agent) is not None for agent in env.acting)
     finally:
-        env.close()
+        close_env(env)
 
 
 def imitates(config: TrainConfig) -> bool:
@@ -119,7 +120,7 @@ def _check_random_play(config: TrainConfig, scenario: TrainingScenario) -> None:
                 return
             env.step(actions)
     finally:
-        env.close()
+        close_env(env)
 
 
 def _plays_at_random(config: TrainConfig, scenario: TrainingScenario, agent: str) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 from marl_gem import registry
 from marl_gem.evaluation.tally import Tally, tally
+from marl_gem.faults import close_env
 from marl_gem.policies import Policy
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
@@ -202,5 +203,5 @@ def _analyses(loop: TrainingLoop, phase: TrainingPhase) -> dict[str, dict[str, f
             if numbers := registry.analyse(env, strategy):
                 found[scenario.id] = numbers
         finally:
-            env.close()
+            close_env(env)
     return found

@@ -13,6 +13,7 @@ from marl_gem import bounds, testing
 from marl_gem.cli.terminal import Options, Wrappers, number, out, read_scenario
 from marl_gem.errors import MarlGemError
 from marl_gem.export.target import export_target
+from marl_gem.faults import close_env
 from marl_gem.overrides import apply_overrides
 
 _COLOURS = {"ok": "green", "FAILED": "bold red", "skipped": "yellow"}
@@ -31,7 +32,7 @@ def check(
 ) -> None:
     """Test a scenario against the contract's promises, by playing it. The exit code is 1 if it breaks one."""
     spec = read_scenario(scenario, options, wrappers)
-    spec.make().close()  # an error in the options is not one of the scenario
+    close_env(spec.make())  # an error in the options is not one of the scenario
     plan = testing.THOROUGH if seed is None else testing.Plan(seeds=(seed,))
     results = []
     out.print(f"[bold]{escape(scenario)}[/]")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
@@ -52,6 +53,8 @@ def _run(command: Callable[[], object]) -> int:
         command()
         return ExitCode.DONE
     except SystemExit as ended:
+        if by := _foreign_exit(ended):
+            return _show(f"{by} ended the program; nothing more was done", ExitCode.FAILED)
         return ended.code if isinstance(ended.code, int) else ExitCode.FAILED if ended.code else ExitCode.DONE
     except MarlGemError as error:
         failed = isinstance(error, _FAILURES) or getattr(error.__cause__, "errno", None) in _MACHINE
@@ -66,6 +69,16 @@ def _run(command: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         _quietly(lambda: err.print("stopped"))
         return ExitCode.INTERRUPTED
+
+
+def _foreign_exit(ended: SystemExit) -> str:
+    """Where a scenario's or a policy's code ended the program, which is never "done"; empty if a command did."""
+    for frame, line in reversed([*traceback.walk_tb(ended.__traceback__)]):
+        name = str(frame.f_globals.get("__name__", ""))
+        if name != "_sitebuiltins":  # exit() and quit()
+            by_command = name.startswith(("marl_gem.cli", "click", "typer"))
+            return "" if by_command else f"{frame.f_code.co_filename}, line {line},"
+    return ""
 
 
 def _show(message: str, code: int) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from marl_gem import bounds
+from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import MissingPackage
 from marl_gem.evaluation.build import build_report
 from marl_gem.evaluation.concurrency import episodes_that_fit
@@ -34,6 +35,7 @@ from marl_gem.evaluation.playing import Budget, InThisProcess, Playing, Progress
 from marl_gem.evaluation.report import Report
 from marl_gem.evaluation.result_store import ResultStore, stored_config
 from marl_gem.evaluation.worker_pool import WorkerPool, pack
+from marl_gem.faults import close_env, is_interrupt
 from marl_gem.policies import Policy, RandomPolicy
 from marl_gem.runs.files import write_file, write_json
 from marl_gem.runs.folder import REPORT
@@ -234,10 +236,19 @@ async def _check_random_seats(plan: Plan) -> None:
     if not random_seats:
         return
     job = plan.job(next(iter(plan.slots.values())))
-    env = plan.scenario.make()
+    env: MultiAgentEnv | None = None
     try:
+        env = plan.scenario.make()
         observations, infos = env.reset(job.seed, job.options)
-        for agent in random_seats & observations.keys():
-            await RandomPolicy().agent(agent, env.role(agent), 0).act(observations[agent], infos[agent])
+        given = {
+            agent: (env.role(agent), observations[agent], infos[agent]) for agent in random_seats & {*observations}
+        }
+    except BaseException as error:  # a fault of the scenario is that of the episode that it happens in
+        if is_interrupt(error):
+            raise
+        return
     finally:
-        env.close()
+        if env is not None:
+            close_env(env)
+    for agent, (role, observation, info) in given.items():
+        await RandomPolicy().agent(agent, role, 0).act(observation, info)

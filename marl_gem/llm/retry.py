@@ -34,8 +34,8 @@ PATIENCE = 60.0
 """Seconds that an unreachable server is waited for: enough for a restart of a small server, too short to be left alone
 with for an hour. `wait=SECONDS` in a policy's text sets another time."""
 
-ANNOUNCE_AFTER = 3.0
-"""Seconds after which the log says that a server is waited for, also where too few calls failed to open the breaker."""
+ANNOUNCE_AFTER = 1.0
+"""Seconds after which the log says that a server is waited for; shorter outages are not worth a line."""
 
 
 class Backoff:
@@ -164,7 +164,7 @@ class CircuitBreaker:
 
     def _count_failure(self, error: ServerUnreachable, now: float) -> None:
         self._failed += 1
-        if not self._announced and (self.is_open or now - self._unreachable_since >= ANNOUNCE_AFTER):
+        if not self._announced and now - self._unreachable_since >= ANNOUNCE_AFTER:
             self._announced = True
             _log.warning(
                 "%s Its calls wait up to %g s for it; wait=SECONDS after the model's URL changes that",

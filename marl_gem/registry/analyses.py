@@ -8,7 +8,8 @@ from typing import Any
 
 from marl_gem.analysis import Strategy
 from marl_gem.env import MultiAgentEnv
-from marl_gem.errors import RegistryError
+from marl_gem.errors import RegistryError, ScenarioFault
+from marl_gem.faults import foreign_code
 from marl_gem.registry.tables import load_family, new_table, resolve
 
 
@@ -67,5 +68,6 @@ def analyse(env: MultiAgentEnv, strategy: Strategy) -> dict[str, float]:
     registered = analysis(env.scenario)
     if registered is None:
         return {}
-    numbers: dict[str, float] = resolve(registered.entry_point)(env, strategy, **registered.arguments)
+    with foreign_code(f"the exact analysis of {env.scenario} failed", ScenarioFault):
+        numbers: dict[str, float] = resolve(registered.entry_point)(env, strategy, **registered.arguments)
     return numbers

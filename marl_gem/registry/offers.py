@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from marl_gem.errors import ConfigError, RegistryError
+from marl_gem.faults import foreign_code
 from marl_gem.policies import Policy
 from marl_gem.registry.scenarios import find, make
 from marl_gem.registry.tables import Offers, resolve
@@ -88,9 +89,10 @@ def make_policy(id: str, name: str, options: Mapping[str, Any] | None = None) ->
     """
     scenario = find(id)
     registered = _policies.get(id, name)
-    policy: Policy = resolve(registered.entry_point)(
-        id, {**scenario.options, **(options or {})}, **registered.arguments
-    )
+    with foreign_code(f"the policy scripted:{name} of {id} cannot be made", RegistryError):
+        policy: Policy = resolve(registered.entry_point)(
+            id, {**scenario.options, **(options or {})}, **registered.arguments
+        )
     return policy
 
 
@@ -170,5 +172,6 @@ def make_strategy(
         raise ConfigError(f"{id}: the strategy {name!r} of {agent!r} needs no judge; leave the judge out")
     if "env" in strategy.needs:
         arguments["env"] = make(id, **(options or {}))
-    made: Policy = resolve(strategy.entry_point)(policy, **arguments)
+    with foreign_code(f"the strategy {name!r} of {agent!r} in {id} cannot be applied", RegistryError):
+        made: Policy = resolve(strategy.entry_point)(policy, **arguments)
     return made

@@ -28,6 +28,7 @@ from marl_gem.errors import (
     UnavailableScenario,
     UnknownScenario,
 )
+from marl_gem.faults import description, is_interrupt
 from marl_gem.registry.tables import families, import_from_here, load_family, new_table, resolve
 from marl_gem.registry.wrappers import WrapperSpec
 from marl_gem.types import TurnOrder
@@ -201,12 +202,14 @@ def _make(scenario: RegisteredScenario, given: dict[str, Any]) -> MultiAgentEnv:
         env: MultiAgentEnv = factory(**options)
     except MarlGemError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         _check_types(id, factory, options)
         kind = InvalidOption if given else ScenarioFault
         values = f" with {', '.join(f'{name}={value!r:.80}' for name, value in given.items())}" if given else ""
-        raise kind(f"{id} cannot be made{values}: {type(error).__name__}: {error}") from error
-    if not isinstance(env, MultiAgentEnv):
+        raise kind(f"{id} cannot be made{values}: {description(error)}") from error
+    if not issubclass(type(env), MultiAgentEnv):
         raise RegistryError(f"{id} makes a {type(env).__name__}, not a MultiAgentEnv")
     _check_types(id, factory, options)  # now that the scenario has had its say: its own messages are better
     env.scenario = id

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from marl_gem.errors import RegistryError
+from marl_gem.faults import description, foreign_code
 
 GROUP = "marl_gem.scenarios"
 """The group of entry points that plug-ins belong to."""
@@ -125,12 +126,11 @@ def load_family(family: str) -> None:
         return
     before = _snapshot()
     try:
-        point.load()
-    except (Exception, SystemExit) as error:
+        with foreign_code(f"the scenarios {family}:... of {point.value} cannot be loaded", RegistryError):
+            point.load()
+    except BaseException:
         _restore(before)  # half a family would be registered twice at the next try
-        raise RegistryError(
-            f"the scenarios {family}:... of {point.value} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+        raise
     _loaded[family] = True
 
 
@@ -147,11 +147,19 @@ def import_from_here(module: str) -> ModuleType:
 
 @functools.cache
 def resolve(entry_point: str | Callable[..., Made]) -> Callable[..., Made]:
-    """The callable itself, or the one that `"package.module:name"` names."""
+    """The callable itself, or the one that `"package.module:name"` names.
+
+    Raises:
+        ImportError, AttributeError: there is no such module or name.
+        RegistryError: the module ends the program.
+    """
     if not isinstance(entry_point, str):
         return entry_point
     module, _, name = entry_point.partition(":")
-    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+    try:
+        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+    except SystemExit as error:
+        raise RegistryError(f"{entry_point} cannot be imported: {description(error)}") from error
 
 
 def _snapshot() -> list[dict[Any, Any]]:

@@ -18,7 +18,8 @@ from typing import Any, Self
 import msgspec
 
 from marl_gem.env import MultiAgentEnv
-from marl_gem.errors import ConfigError, InvalidOption, RegistryError
+from marl_gem.errors import ConfigError, InvalidOption, RegistryError, ScenarioFault
+from marl_gem.faults import foreign_code
 from marl_gem.overrides import read_value, write_value
 from marl_gem.registry.tables import choose, new_table, resolve
 
@@ -102,7 +103,8 @@ class WrapperSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         registered = _get(self.name)
         try:
-            wrapped: MultiAgentEnv = resolve(registered.entry_point)(env, **self.values)
+            with foreign_code(f"the wrapper {self} cannot be made", ScenarioFault, but=(TypeError, ValueError)):
+                wrapped: MultiAgentEnv = resolve(registered.entry_point)(env, **self.values)
             return wrapped
         except (ConfigError, TypeError, ValueError) as error:
             raise InvalidOption(f"the wrapper {self}: {error}. {_takes(registered)}") from error

@@ -9,7 +9,8 @@ import msgspec
 
 from marl_gem import registry
 from marl_gem.env import MultiAgentEnv
-from marl_gem.errors import ConfigError, ScenarioFault
+from marl_gem.errors import ConfigError, RegistryError, ScenarioFault
+from marl_gem.faults import close_env, foreign_code, shown
 from marl_gem.registry import WrapperSpec
 from marl_gem.types import Metadata
 
@@ -108,7 +109,10 @@ class ScenarioSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
         """
         if self.factory is None:
             return registry.make(self.id, wrappers=self.wrappers, **self.options)
-        env = self.factory()
+        with foreign_code(f"{self.id} cannot be made", ScenarioFault):
+            env = self.factory()
+        if not issubclass(type(env), MultiAgentEnv):
+            raise RegistryError(f"{self.id} makes {shown(env)}, not a MultiAgentEnv")
         for wrapper in self.wrappers:
             env = wrapper.wrap(env)
         return env
@@ -118,22 +122,15 @@ class ScenarioSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
         Raises:
             RegistryError, MissingPackage: it cannot be made.
-            ScenarioFault: its trivial_baselines are not one share for each task.
+            ScenarioFault: an attribute raises or is not what the contract says, or its trivial_baselines are not one
+                share for each task.
         """
         env = self.make()
         try:
-            tasks = env.tasks if isinstance(env.tasks, int) else None
-            return ScenarioInfo(
-                scenario=env.scenario,
-                agents=tuple(env.possible_agents),
-                joins=env.metadata.joins,
-                tasks=tasks,
-                zero_sum=env.metadata.zero_sum is True,
-                trivial_baselines=_trivial_baselines(env, tasks),
-                metadata=env.metadata,
-            )
+            with foreign_code(f"{self.id} cannot be inspected", ScenarioFault):
+                return _info(env)
         finally:
-            env.close()
+            close_env(env)
 
     def with_options(self, options: Mapping[str, Any]) -> Self:
         """The same with other values of some options.
@@ -155,6 +152,24 @@ class ScenarioSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
 ScenarioSource: TypeAlias = str | Mapping[str, Any] | Callable[[], MultiAgentEnv] | ScenarioSpec
 """Whatever names a scenario; see `ScenarioSpec.parse`."""
+
+
+def _info(env: MultiAgentEnv) -> ScenarioInfo:
+    tasks, metadata = env.tasks, env.metadata
+    if not isinstance(metadata, Metadata):
+        raise ScenarioFault(f"{env.scenario}: metadata is {shown(metadata)}, not a Metadata")
+    if not all(isinstance(agent, str) for agent in env.possible_agents):
+        raise ScenarioFault(f"{env.scenario}: possible_agents are names, each once, not {shown(env.possible_agents)}")
+    tasks = tasks if isinstance(tasks, int) else None
+    return ScenarioInfo(
+        scenario=str.__str__(env.scenario),
+        agents=tuple(map(str.__str__, env.possible_agents)),
+        joins=metadata.joins,
+        tasks=tasks,
+        zero_sum=metadata.zero_sum is True,
+        trivial_baselines=_trivial_baselines(env, tasks),
+        metadata=metadata,
+    )
 
 
 def _trivial_baselines(env: MultiAgentEnv, tasks: int | None) -> Mapping[str, Sequence[float]]:

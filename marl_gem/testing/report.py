@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError, PromiseBroken
+from marl_gem.faults import FAULTS, close_env, shown
 from marl_gem.testing.actions import check_hostile_actions, check_wrong_actions
 from marl_gem.testing.episodes import (
     check_ending,
@@ -161,14 +162,14 @@ def run_checks(make: Make, plan: Plan = THOROUGH, *, only: Sequence[str] = ()) -
 def _name(make: Make) -> str:
     """The id of the env that `make` gives; raises if it gives none."""
     if not callable(make):
-        raise ConfigError(f"make is a class or function that gives a fresh env, not {make!r}")
+        raise ConfigError(f"make is a class or function that gives a fresh env, not {shown(make)}")
     env, other = make(), make()
     if not isinstance(env, MultiAgentEnv):
-        raise ConfigError(f"make gave {env!r}, which is no MultiAgentEnv")
+        raise ConfigError(f"make gave {shown(env)}, which is no MultiAgentEnv")
     if env is other:
         raise ConfigError(f"make gave the same {env.scenario} twice; it must give a fresh one each time")
-    env.close()
-    other.close()
+    close_env(env)
+    close_env(other)
     return env.scenario
 
 
@@ -181,6 +182,6 @@ def _run(check: Check, make: Make, plan: Plan, failed: set[str]) -> tuple[Litera
         return ("skipped", "it cannot be played: see plays") if "plays" in failed else ("FAILED", str(error))
     except PromiseBroken as error:
         return "FAILED", str(error)
-    except Exception as error:
+    except FAULTS as error:
         return ("skipped", "it cannot be played: see plays") if "plays" in failed else ("FAILED", in_one_line(error))
     return ("skipped", reason) if reason else ("ok", "")

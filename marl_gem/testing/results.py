@@ -18,6 +18,7 @@ from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import PromiseBroken, RecordError, UnknownScenario
 from marl_gem.policies import Agent, Info
 from marl_gem.rollout import Job, play_episode
+from marl_gem.specs import ScenarioSpec
 from marl_gem.testing.random_play import (
     THOROUGH,
     Make,
@@ -183,6 +184,7 @@ def check_rewards(make: Make, plan: Plan = THOROUGH) -> None:
 
 def check_metadata(make: Make, plan: Plan = THOROUGH) -> None:
     """What Metadata and the registration declare is true."""
+    ScenarioSpec.parse(make).inspect()
     before: dict[str, float] = {}
     for env, now in moments(make, plan):
         if not now.step:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError, EnvError
+from marl_gem.faults import close_env, message_of, shown
 from marl_gem.seeding import derive_seed
+from marl_gem.step_results import as_reset, as_step
 from marl_gem.types import EpisodeError
 from marl_gem.vector.result import Result
 
@@ -42,9 +43,9 @@ class Slot:
         """Make the env; an earlier one is closed first."""
         self._release()
         self.env = env = self._make()
-        if not isinstance(env, MultiAgentEnv):
+        if not issubclass(type(env), MultiAgentEnv):
             self.env = None
-            raise ConfigError(f"VectorEnv: env {self.index} is no MultiAgentEnv; its make() gave {env!r}")
+            raise ConfigError(f"VectorEnv: env {self.index} is no MultiAgentEnv; its make() gave {shown(env)}")
         if self.possible_agents not in (None, tuple(env.possible_agents)):
             raise ConfigError(
                 f"VectorEnv: env {self.index} has the agents {list(env.possible_agents)}, those before it "
@@ -95,7 +96,7 @@ class Slot:
         try:
             env = self.make_env() if self.env is None or self._broken else self.env
             self._broken = True  # until the reset has returned
-            observations, infos = env.reset(self._seed, dict(self._options))
+            observations, infos = as_reset(env.reset(self._seed, dict(self._options)), env.scenario)
             rewards, terminations = dict.fromkeys(env.agents, 0.0), dict.fromkeys(env.agents, False)
             return self._result(env, observations, rewards, terminations, terminations.copy(), infos)
         except KeyboardInterrupt:
@@ -106,7 +107,7 @@ class Slot:
     def _step(self, env: MultiAgentEnv, actions: dict[str, str]) -> Result:
         self._broken, self.live = True, False  # until the step has returned
         try:
-            return self._result(env, *env.step(actions))
+            return self._result(env, *as_step(env.step(actions), env.scenario))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -156,17 +157,14 @@ class Slot:
         return result
 
     def _failed(self, error: BaseException) -> Result:
-        record = EpisodeError("env", type(error).__name__, str(error))
+        record = EpisodeError("env", type(error).__name__, message_of(error))
         return Result(self.index, self.episode, self._seed, done=True, error=record)
 
     def _release(self) -> None:
         """Close the env if there is one; a failure to close it is a warning."""
         env, self.env, self.live = self.env, None, False
         if env is not None:
-            try:
-                env.close()
-            except (Exception, SystemExit) as error:
-                warnings.warn(f"{env.scenario}: close() raised {error!r}", RuntimeWarning, stacklevel=2)
+            close_env(env)
 
 
 def make_all(slots: Sequence[Slot]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.errors import ConfigError, EpisodeOver, MarlGemError
+from marl_gem.faults import shown
 from marl_gem.types import Observation, Role
 
 Aspect: TypeAlias = Literal["observations", "actions", "rewards", "ending", "prompts"]
@@ -57,7 +58,7 @@ class Wrapper(MultiAgentEnv):
     def __init__(self, env: MultiAgentEnv) -> None:
         if not isinstance(env, MultiAgentEnv):
             raise ConfigError(
-                f"{type(self).__name__} wraps an env, not {env!r}; make one, for instance with marl_gem.make(id)"
+                f"{type(self).__name__} wraps an env, not {shown(env)}; make one, for instance with marl_gem.make(id)"
             )
         self.env = env
         _check_order(self)
@@ -171,7 +172,7 @@ class Wrapper(MultiAgentEnv):
     def close(self) -> None:
         self.env.close()
 
-    def _fault(self, where: str, error: Exception) -> NoReturn:
+    def _fault(self, where: str, error: BaseException) -> NoReturn:
         """A function that the wrapper calls raised in the middle of a step: the episode cannot be continued."""
         self._state = "not reset after a failure"
         if isinstance(error, MarlGemError):

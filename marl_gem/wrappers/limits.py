@@ -10,6 +10,7 @@ import msgspec
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError
+from marl_gem.faults import FAULTS
 from marl_gem.types import Metadata
 from marl_gem.wrappers.base import AroundStep, Wrapper
 
@@ -58,7 +59,7 @@ class TimeLimit(Wrapper):
                 infos[agent].pop("legal_actions", None)
                 try:
                     infos[agent]["final_observation"] = self.env.observe(agent)
-                except Exception as error:
+                except FAULTS as error:
                     self._fault("observe", error)
             self._state = "over"
         return observations, rewards, terminations, truncations, infos

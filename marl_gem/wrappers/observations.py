@@ -7,6 +7,7 @@ from typing import Any
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError
+from marl_gem.faults import FAULTS
 from marl_gem.types import Observation
 from marl_gem.wrappers.base import AroundStep, Wrapper, agent_ids
 
@@ -37,7 +38,7 @@ class ObservationWrapper(Wrapper):
                 if "final_observation" in info:
                     info["final_observation"] = self.observation(agent, info["final_observation"])
             return {agent: self.observation(agent, observation) for agent, observation in observations.items()}
-        except Exception as error:
+        except FAULTS as error:
             self._fault("observation", error)
 
 

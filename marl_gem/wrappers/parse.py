@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError
+from marl_gem.faults import FAULTS
 from marl_gem.wrappers.base import AroundStep, Wrapper
 
 
@@ -146,7 +147,7 @@ class ParseAction(Wrapper):
             found = self._find(text)
             if found is not None and not isinstance(found, str):
                 raise TypeError(f"a parser gives text or None, not {found!r}")
-        except Exception as error:
+        except FAULTS as error:
             self._fault("parser", error)
         return found
 

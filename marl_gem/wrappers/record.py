@@ -111,7 +111,7 @@ class RecordEpisodes(Wrapper):
             for agent in self.acting:
                 if agent not in episode.roles:
                     episode.set_role(agent, self.role(agent))
-        except Exception as error:
+        except FAULTS as error:
             self._fault("role", error)
 
     def _finish(self, returns: Mapping[str, float], over: bool = False) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError
+from marl_gem.faults import FAULTS
 from marl_gem.types import Metadata
 from marl_gem.wrappers.base import AroundStep, Wrapper, agent_ids
 
@@ -55,7 +56,7 @@ class RewardWrapper(Wrapper):
         try:
             rewards = {agent: self._change(agent, reward, agent in actions) for agent, reward in given.items()}
             gained = rewards | {agent: self._change(agent, gain, False) for agent, gain in others.items() if gain}
-        except Exception as error:
+        except FAULTS as error:
             self._fault("reward", error)
         self._returns_before, self._rewards = after, rewards
         self._returns = {agent: self._returns.get(agent, 0.0) + gained.get(agent, 0.0) for agent in after}

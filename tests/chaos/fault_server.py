@@ -25,6 +25,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.fake_server import Behaviour, Call, FakeServer, completion, cut, hang, hang_up, status
+from tests.secret_forms import forms
 
 MIB = 2**20
 PACKED = {"Content-Encoding": "gzip"}
@@ -120,6 +121,19 @@ async def http_date(call: Call) -> web.Response:
     return web.Response(status=429, headers={"Retry-After": email.utils.formatdate(time.time(), usegmt=True)})
 
 
+def repeating_key(code: int) -> Behaviour:
+    """Say the key that was sent, in any of its forms."""
+
+    async def behave(call: Call) -> web.Response:
+        key = call.headers.get("Authorization", "").removeprefix("Bearer ")
+        number = int(answer_to(call.body["messages"][-1]["content"]), 16)
+        shown = list(forms(key).values())[number % len(forms(key))]
+        content = right(call, f" {shown}") if code == 200 else {"error": {"message": f"wrong key: {shown}"}}
+        return web.json_response(content, status=code)
+
+    return behave
+
+
 def busy(value: str, code: int = 429) -> Behaviour:
     return status(code, headers={"Retry-After": value})
 
@@ -192,6 +206,9 @@ FAULTS: Mapping[str, Behaviour] = {
     "negative token id": damaged(lambda reply, choice: choice.update(token_ids=[-1] * len(WRONG))),
     "too few log-probabilities": damaged(lambda reply, choice: choice["logprobs"]["content"].pop()),
     "log-probability above 0": damaged(lambda reply, choice: choice["logprobs"]["content"][0].update(logprob=2.0)),
+    "401 with the key": repeating_key(401),
+    "500 with the key": repeating_key(500),
+    "an answer with the key": repeating_key(200),
     "wrong content type": harmless(content_type="image/png"),
     "duplicate headers": duplicate_headers,
     "control characters": harmless("\x00\x1b]52;c;AAAA\x07\x85\u202e"),

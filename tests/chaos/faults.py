@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from marl_gem import MultiAgentEnv, SequentialSelector
 from marl_gem.evaluation import Numbers, Player, plan_evaluation, run
@@ -22,13 +24,18 @@ from marl_gem.policies import Policy
 from marl_gem.specs import ScenarioSpec, load_policy
 from tests.chaos.fault_server import FAULTS, answer_to, fault_server
 from tests.chaos.table import Row
+from tests.secret_forms import new_key, traces
 
 PROMISES = (
     "every episode is in the journal once, or pending with an error of the model",
     "no fault is scored as a result",
     "the report follows from the journal",
+    "no file holds the key, in any form",
     "without faults all that was pending is played",
 )
+
+KEY = "CHAOS_KEY"
+"""The environment variable with the key that the server is sent; `attack` sets it."""
 
 
 class Recall(MultiAgentEnv):
@@ -48,10 +55,10 @@ class Recall(MultiAgentEnv):
 
 def long_round(seed: int) -> list[Row]:
     """10,000 episodes at 30% mixed faults, in two processes; the server is also away for a second now and then."""
-    waits = "connect_timeout=2,read_timeout=1,timeout=3,wait=20"
+    values = f"connect_timeout=2,read_timeout=1,timeout=3,wait=20,api_key_env={KEY}"
 
     def player(url: str) -> Player:
-        text = f"tiny@{url},{waits}"
+        text = f"tiny@{url},{values}"
         return Player(text, load_policy(text, ScenarioSpec.parse(Recall)))
 
     return attack(seed, 10_000, player, concurrency=256, processes=2, down=1.0)
@@ -75,7 +82,12 @@ def attack(
         rounds: how often the run is started or resumed while there are faults.
     """
     begun, broken = time.monotonic(), {promise: list[str]() for promise in PROMISES}
-    with tempfile.TemporaryDirectory() as parent, fault_server(rate, seed, down=down) as server:
+    key = new_key()
+    with (
+        tempfile.TemporaryDirectory() as parent,
+        fault_server(rate, seed, down=down) as server,
+        mock.patch.dict(os.environ, {KEY: key}),
+    ):
         folder, settings = Path(parent) / "run", {"concurrency": concurrency, "processes": processes}
         plan = plan_evaluation(Recall, player(server.url), Numbers(episodes, seed=seed))  # type: ignore[arg-type]
         for round in range(rounds):
@@ -85,7 +97,10 @@ def attack(
         final = run(plan, folder, resume=True, **settings)  # type: ignore[arg-type]
         _examine(folder, list(plan.slots), broken)
         if final.pending:
-            broken[PROMISES[3]].append(f"{final.pending} episodes are pending: {final.stopped or final.report.errors}")
+            broken[PROMISES[4]].append(f"{final.pending} episodes are pending: {final.stopped or final.report.errors}")
+        for file in folder.rglob("*"):
+            if file.is_file() and (found := traces(file.read_bytes(), key)):
+                broken[PROMISES[3]].append(f"{file.name}: {', '.join(found)}")
         missed = [name for name in FAULTS if not server.met[name]]
         calls = sum(server.met.values())
     what = f"{episodes:,} episodes at {rate:.0%} of {len(FAULTS) - len(missed)} kinds of server faults ({calls:,} met)"
