@@ -125,7 +125,7 @@ def paint(run: Path, episodes: int) -> dict[str, float]:
             page.wait_for_selector(".rows .row >> nth=5")
             page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
             painted = time.perf_counter() - started
-            page.wait_for_selector(f".tiles >> text='{episodes:,}'")
+            page.wait_for_selector(f".tiles >> text='{episodes:,}'", timeout=300_000)
             complete = time.perf_counter() - started
         browser.close()
     return {"painted": painted, "complete": complete}
