@@ -116,7 +116,7 @@ class MultiAgentEnv:
 
     _rng: random.Random | None = None
     _buffers: StepBuffers
-    _checked_agents: Sequence[str] = ()
+    _checked_agents: tuple[str, ...] = ()
     _state: str = "never reset"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -329,7 +329,7 @@ class MultiAgentEnv:
         self.seed, self._rng, self.steps = seed, None, 0
         if self.possible_agents is not self._checked_agents:
             self._check_possible_agents()
-        self.agents = tuple(map(str.__str__, self.possible_agents))  # members of a StrEnum become text
+        self.agents = self._checked_agents or tuple(map(str.__str__, self.possible_agents))  # of a StrEnum, too
         self.returns = dict.fromkeys(self.agents, 0.0)
         self._buffers = StepBuffers()
         self.rewards, self.terminations, self.truncations, self.infos = self._buffers.defaults(self.agents)
@@ -343,7 +343,7 @@ class MultiAgentEnv:
             raise ScenarioFault(
                 f"{self.scenario}: possible_agents are names, each once, in a tuple, not {shown(agents)}"
             )
-        self._checked_agents = agents if isinstance(agents, tuple) else ()  # a list may change
+        self._checked_agents = agents if type(agents) is tuple and {str}.issuperset(map(type, agents)) else ()
 
     def _check_results(self, alive: Sequence[str], defaults: Results) -> None:
         """Complete what the scenario reported, check it, and add the rewards to the returns."""

@@ -131,21 +131,24 @@ def as_step(returned: Any, scenario: str) -> tuple[dict[str, Any], *Results]:
     """
     if type(returned) is not tuple or len(returned) != len(_STEP):
         raise ScenarioFault(f"{scenario}: step returned {_kind(returned)}, not the five dicts {', '.join(_STEP)}")
-    observations, rewards, terminations, truncations, infos = (
-        _by_agent(name, part, scenario) for name, part in zip(_STEP, returned, strict=True)
-    )
-    agents = rewards.keys()
-    if not agents == terminations.keys() == truncations.keys() == infos.keys():
+    observations, rewards, terminations, truncations, infos = returned
+    if not _ALL_DICTS.issuperset(map(type, returned)) or not _ALL_TEXT.issuperset(map(type, (*observations, *rewards))):
+        observations, rewards, terminations, truncations, infos = (
+            _by_agent(name, part, scenario) for name, part in zip(_STEP, returned, strict=True)
+        )
+    if not rewards.keys() == terminations.keys() == truncations.keys() == infos.keys():
         known = ", ".join(f"{name} {sorted(part)}" for name, part in zip(RESULTS, returned[1:], strict=True))
         raise ScenarioFault(f"{scenario}: step must return these for the same agents, not {known}")
     for agent, reward in rewards.items():
         if type(reward) is not float or not isfinite(reward):
             rewards = {**rewards, agent: as_reward(reward, agent, f"{scenario}: step")}
-    for agent in agents:
         if type(terminations[agent]) is not bool or type(truncations[agent]) is not bool:
             terminations = {**terminations, agent: as_declared("terminations", terminations[agent], scenario)}
             truncations = {**truncations, agent: as_declared("truncations", truncations[agent], scenario)}
     return observations, rewards, terminations, truncations, infos
+
+
+_ALL_DICTS, _ALL_TEXT = frozenset({dict}), frozenset({str})
 
 
 def _by_agent(name: str, given: Any, scenario: str) -> dict[str, Any]:
