@@ -34,13 +34,14 @@ from marl_gem.errors import CheckpointError, MarlGemError, TrainingError
 from marl_gem.llm.pretrained import load_pretrained, not_finite
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy, PolicyPerSeat
+from marl_gem.runs.configuration import differences
 from marl_gem.runs.files import replacing_folder
 from marl_gem.runs.folder import CHECKPOINTS
 from marl_gem.specs import ScenarioSpec
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.backends.frozen import fits
 from marl_gem.trainers.checkpoint_state import ADVICE, STATE, PolicyState, read_state, write_state
-from marl_gem.trainers.config import TrainConfig, parse_stored
+from marl_gem.trainers.config import TrainConfig, complete, parse_stored
 from marl_gem.trainers.learner import Learner, make_learner
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.opponent_pool import Snapshot
@@ -103,6 +104,9 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
     written = parse_played(state.config, f"{path}/{STATE}").title
     if config is not None and config.title != written:
         raise CheckpointError(f"{path} was trained on {written}, not on {config.title}")
+    stored = complete(state.config, f"{path}/{STATE}")
+    if config is not None and (changes := differences(stored, msgspec.to_builtins(config))):
+        raise CheckpointError(f"{path} was written under another configuration: {'; '.join(changes)}")
     config = config or parse_stored(state.config, f"{path}/{STATE}")
     set_threads(config)
     learners = {name: _read_learner(path, name, policy, config) for name, policy in state.policies.items()}
@@ -246,7 +250,8 @@ def _read_learner(path: Path, name: str, policy: PolicyState, config: TrainConfi
         reference=parts.get("reference"),
         snapshots=[Snapshot(version, parts[f"version-{version}"]) for version in policy.pool],
     )
-    if not _is_optimizer_state(optimizer, list(model.parameters())) or not_finite(optimizer):
+    fresh = not optimizer and policy.updates > 0
+    if fresh or not _is_optimizer_state(optimizer, list(model.parameters())) or not_finite(optimizer):
         raise CheckpointError(f"{path} is damaged: {name}: {OPTIMIZER} holds other tensors than it should. {ADVICE}")
     learner.backend.load_optimizer_state(optimizer)
     return learner

@@ -62,7 +62,7 @@ class CheckpointState(msgspec.Struct, frozen=True):
     config: dict[str, Any]
     # For each file, by its path in the checkpoint, its size and its SHA-256.
     files: dict[str, tuple[Count, Digest]]
-    # The SHA-256 of all the rest, see `_checksum`; empty in older formats.
+    # The SHA-256 of all the rest, see `checksum_of`; empty in older formats.
     checksum: str = ""
 
 
@@ -80,7 +80,7 @@ def write_state(folder: Path, updates: int, policies: Mapping[str, PolicyState],
         "config": dict(config),
         "files": {name: [size, _digest(folder / name)] for name, size in files.items()},
     }
-    (folder / STATE).write_text(json.dumps({**values, "checksum": _checksum(values)}, indent=1), "utf-8")
+    (folder / STATE).write_text(json.dumps({**values, "checksum": checksum_of(values)}, indent=1), "utf-8")
 
 
 def read_state(path: Path) -> CheckpointState:
@@ -97,7 +97,7 @@ def read_state(path: Path) -> CheckpointState:
         )
     try:
         state = msgspec.convert(values, CheckpointState)
-        if state.format == FORMAT and state.checksum != _checksum(values):
+        if state.format == FORMAT and state.checksum != checksum_of(values):
             raise ValueError("it was changed since it was written")
         _check_consistency(path, state)
     except (ValueError, RecursionError) as error:
@@ -190,7 +190,7 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _checksum(values: Mapping[str, Any]) -> str:
+def checksum_of(values: Mapping[str, Any]) -> str:
     """The SHA-256 of a description without its checksum, in a form that does not depend on white space and order."""
     rest = {name: value for name, value in values.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -257,10 +257,7 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
 def check(values: dict[str, Any], source: str) -> TrainConfig:
     """As `parse`, without looking at the algorithm; so it needs no torch."""
     _refuse_old_names(values, source)
-    try:
-        config = msgspec.convert(canonical(values, source), TrainConfig)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {error}{_did_you_mean(str(error))}") from error
+    config = _converted(values, source)
     _check_finite(config, source)
     _check_policy(config.policy, source)
     _check_seats(config, source)
@@ -270,16 +267,32 @@ def check(values: dict[str, Any], source: str) -> TrainConfig:
 
 
 def parse_stored(values: dict[str, Any], source: str) -> TrainConfig:
-    """A configuration as a run has stored it, also under the names of the first version.
+    """A configuration as a run has stored it, also under the names of the first version; see `parse`."""
+    return parse(_renamed(values), source)
+
+
+def complete(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """A configuration that a run has stored, with all fields under today's names. Nothing in it is looked up.
 
     Raises:
-        ConfigError: see `parse`.
+        ConfigError: a field is unknown, or of another type.
     """
+    return dict(msgspec.to_builtins(_converted(_renamed(values), source)))
+
+
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
     values = rename_keys(values, RENAMED)
     for old, new in RENAMED_SECTIONS.items():
-        if rest := values.pop(old, None):
-            values[new] = {**rest, **values.get(new, {})}
-    return parse(values, source)
+        if isinstance(values.get(old), dict) and isinstance(values.get(new, {}), dict):
+            values[new] = {**values.pop(old), **values.get(new, {})}
+    return values
+
+
+def _converted(values: dict[str, Any], source: str) -> TrainConfig:
+    try:
+        return msgspec.convert(canonical(values, source), TrainConfig)
+    except (msgspec.ValidationError, UnicodeError) as error:  # msgspec cannot show a text with lone surrogates
+        raise ConfigError(f"{source}: {error}{_did_you_mean(str(error))}") from error
 
 
 def read_config(folder: Path) -> TrainConfig:

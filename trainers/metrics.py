@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from marl_gem.errors import JournalError
 from marl_gem.runs.folder import EPISODES, METRICS
 from marl_gem.runs.journal import Journal, read_rows
 from marl_gem.runs.lock import RunLock
@@ -20,6 +21,9 @@ OLD_NAMES = {"games": "episodes_played", "flat": "zero_variance", "divergence": 
 """Names in the rows of older runs, and what they are called now."""
 
 Row: TypeAlias = dict[str, Any]
+
+_FIELDS: dict[str, tuple[type, ...]] = {"update": (int,), "stage": (str,), "seconds": (int, float), "episodes": (int,)}
+"""What every row has."""
 
 METRIC_FORMULAS = {
     "update": "the number of updates when the row was written; 0 before the first",
@@ -92,8 +96,18 @@ def read_metrics(folder: Path) -> list[Row]:
     """The rows of a run's metrics.jsonl, up to the first that was cut off; none if there is no file.
 
     Rows of older runs are given under today's names.
+
+    Raises:
+        JournalError: the file cannot be read, or a line is damaged; the message gives its number.
     """
-    return [_renamed(row) for row in read_rows(folder / METRICS)]
+    rows = [_renamed(row) for row in read_rows(folder / METRICS)]
+    for number, row in enumerate(rows, 1):
+        if not all(isinstance(row.get(name), kinds) for name, kinds in _FIELDS.items()):
+            raise JournalError(
+                f"{folder / METRICS}, line {number}, is damaged: it lacks one of {', '.join(_FIELDS)}. Put the file "
+                "back from a copy, or start a new run under another name"
+            )
+    return rows
 
 
 def _renamed(row: Row) -> Row:

@@ -77,7 +77,7 @@ def parse_played(values: dict[str, Any], source: str) -> PlayedConfig:
     """
     try:
         config = msgspec.convert(canonical(values, source), PlayedConfig)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise ConfigError(f"{source}: {error}") from error
     if not math.isfinite(config.policy.temperature):
         raise ConfigError(f"{source}: policy.temperature is a finite number, not {config.policy.temperature}")

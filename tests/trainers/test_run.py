@@ -13,7 +13,7 @@ import torch
 from marl_gem.errors import CheckpointError, ConfigError, JournalError, UnknownScenario
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.algorithms import algorithm_class
-from marl_gem.trainers.metrics import METRIC_FORMULAS
+from marl_gem.trainers.metrics import METRIC_FORMULAS, read_metrics
 from marl_gem.trainers.run import TrainingRun, read_report
 from marl_gem.types import Episode, from_json
 from tests.trainers.support import KUHN, kuhn, rows, rows_without_times, weights, work
@@ -113,6 +113,16 @@ class TestRun:
         with pytest.raises(CheckpointError, match=r"metrics.jsonl lacks some of the 6 updates"):
             TrainingRun.resume(tmp_path / "run")
         assert (tmp_path / "run" / "episodes.jsonl").read_bytes() == episodes
+
+    def test_a_checkpoint_of_another_configuration_is_refused(self, finished_kuhn: Path) -> None:
+        with pytest.raises(CheckpointError, match=r"another configuration: training.learning_rate was 0.001 and would"):
+            checkpoint.load(finished_kuhn, kuhn("training.learning_rate=0.002"))
+
+    @pytest.mark.parametrize("row", [{"update": 1}, {"update": "1", "stage": "before", "seconds": 0, "episodes": 0}])
+    def test_a_line_of_metrics_that_is_none_is_named(self, tmp_path: Path, row: dict[str, Any]) -> None:
+        (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+        with pytest.raises(JournalError, match=r"metrics.jsonl, line 1, is damaged: it lacks one of update, stage"):
+            read_metrics(tmp_path)
 
     @pytest.mark.parametrize(
         ("config", "complaint"),
