@@ -255,9 +255,10 @@ class HTTPClient:
         return f"Bearer {key}" if (key := self._key()) else ""
 
     def _secrets(self) -> list[str]:
-        """What must not be shown; the complete header too, since "Bearer x" is no ordinary word where the key is."""
+        """What must not be shown; with a short key the complete header, since "Bearer x" is no ordinary word."""
         credentials = self._credentials()
-        found = [credentials, credentials.partition(" ")[2], *self._url_secrets]
+        key = credentials.partition(" ")[2]
+        found = [key, *([] if len(key) >= secrets.SHORTEST else [credentials]), *self._url_secrets]
         return [secret for secret in dict.fromkeys(found) if secret]
 
     def _without_secrets(self, text: str) -> str:

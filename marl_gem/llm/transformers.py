@@ -22,7 +22,6 @@ from marl_gem.types import Message, Response, ToolSpec, to_json
 
 try:
     import torch
-    from jinja2 import TemplateError
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from marl_gem.llm.pretrained import load_pretrained
@@ -236,9 +235,10 @@ class TransformersLLM:
             return str(
                 self.tokenizer.apply_chat_template(chat, tools=functions, tokenize=False, add_generation_prompt=True)
             )
-        except TemplateError as error:
+        except Exception as error:  # the template is a small program, and may be somebody else's
+            reason = str(error) or type(error).__name__
             raise LLMError(
-                f"the chat template of {self.name} refuses messages of the roles {roles}: {error}"
+                f"the chat template of {self.name} refuses messages of the roles {roles}: {reason}"
             ) from error
 
     def _encode_text(self, text: str, plain: bool) -> tuple[int, ...]:
