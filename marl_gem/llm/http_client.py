@@ -116,6 +116,7 @@ class HTTPClient:
         self.api_key_env = api_key_env or ("OPENAI_API_KEY" if self.is_openai else None)
         self.timeouts = timeouts or Timeouts()
         self.connections = connections
+        self._urls: dict[str, URL] = {}
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
         self._limited: int | None = None  # how many connections there may be, where that is fewer and was not said
         if connections < 1:
@@ -139,7 +140,7 @@ class HTTPClient:
         Raises:
             ServerUnreachable, TransientLLMError, LLMError: there is no complete reply; see `marl_gem.llm.http`.
         """
-        url = path if isinstance(path, URL) else self.base.joinpath(path).with_query(self.base.query)
+        url = path if isinstance(path, URL) else self._url_of(path)
         pool = await self._pool()
         if pool.slots.locked():
             self._tell_of_the_limit()
@@ -164,6 +165,11 @@ class HTTPClient:
         finally:
             pool.slots.release()
         raise failure  # outside of `except`: aiohttp's errors hold the request and its key, and must not be the context
+
+    def _url_of(self, path: str) -> URL:
+        if path not in self._urls:
+            self._urls[path] = self.base.joinpath(path).with_query(self.base.query)
+        return self._urls[path]
 
     async def lock(self) -> asyncio.Lock:
         """A lock for requests that must not overlap; one per event loop."""
