@@ -123,7 +123,7 @@ class MultiAgentEnv:
 
     _rng: random.Random | None = None
     _buffers: StepBuffers
-    _checked_agents: Sequence[str] = ()
+    _checked_agents: tuple[str, ...] = ()
     _state: str = "never reset"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -346,7 +346,7 @@ class MultiAgentEnv:
         self.seed, self._rng, self.steps = seed, None, 0
         if self.possible_agents is not self._checked_agents:
             self._checked_agents = step_results.check_possible_agents(self.possible_agents, self.scenario)
-        self.agents = tuple(map(str.__str__, self.possible_agents))  # members of a StrEnum become text
+        self.agents = self._checked_agents or tuple(map(str.__str__, self.possible_agents))  # of a StrEnum, too
         self.returns = dict.fromkeys(self.agents, 0.0)
         self._buffers = StepBuffers()
         self.rewards, self.terminations, self.truncations, self.infos = self._buffers.defaults(self.agents)

@@ -48,8 +48,8 @@ class StepBuffers:
         return self._no_rewards.copy(), self._no_flags.copy(), self._no_flags.copy(), infos
 
 
-def check_possible_agents(agents: Sequence[str], scenario: str) -> Sequence[str]:
-    """Check the agents that a scenario declares; these agents if they cannot change, else none.
+def check_possible_agents(agents: Sequence[str], scenario: str) -> tuple[str, ...]:
+    """Check the agents that a scenario declares; these agents if they cannot change and are plain text, else none.
 
     Raises:
         ScenarioFault: they are no ids, each once, in a tuple or a list.
@@ -57,7 +57,7 @@ def check_possible_agents(agents: Sequence[str], scenario: str) -> Sequence[str]
     ordered = isinstance(agents, Sequence) and not isinstance(agents, str)  # a set has another order in every run
     if not ordered or not all(isinstance(agent, str) for agent in agents) or len(set(agents)) != len(agents):
         raise ScenarioFault(f"{scenario}: possible_agents are names, each once, in a tuple, not {shown(agents)}")
-    return agents if isinstance(agents, tuple) else ()
+    return agents if type(agents) is tuple and _ALL_TEXT.issuperset(map(type, agents)) else ()
 
 
 def check_actions(actions: Mapping[str, str], acting: tuple[str, ...], scenario: str) -> None:
@@ -197,21 +197,24 @@ def as_step(returned: Any, scenario: str) -> tuple[dict[str, Any], *Results]:
     """
     if type(returned) is not tuple or len(returned) != len(_STEP):
         raise ScenarioFault(f"{scenario}: step returned {_kind(returned)}, not the five dicts {', '.join(_STEP)}")
-    observations, rewards, terminations, truncations, infos = (
-        _by_agent(name, part, scenario) for name, part in zip(_STEP, returned, strict=True)
-    )
-    agents = rewards.keys()
-    if not agents == terminations.keys() == truncations.keys() == infos.keys():
+    observations, rewards, terminations, truncations, infos = returned
+    if not _ALL_DICTS.issuperset(map(type, returned)) or not _ALL_TEXT.issuperset(map(type, (*observations, *rewards))):
+        observations, rewards, terminations, truncations, infos = (
+            _by_agent(name, part, scenario) for name, part in zip(_STEP, returned, strict=True)
+        )
+    if not rewards.keys() == terminations.keys() == truncations.keys() == infos.keys():
         known = ", ".join(f"{name} {sorted(part)}" for name, part in zip(RESULTS, returned[1:], strict=True))
         raise ScenarioFault(f"{scenario}: step must return these for the same agents, not {known}")
     for agent, reward in rewards.items():
         if type(reward) is not float or not isfinite(reward):
             rewards = {**rewards, agent: as_reward(reward, agent, f"{scenario}: step")}
-    for agent in agents:
         if type(terminations[agent]) is not bool or type(truncations[agent]) is not bool:
             terminations = {**terminations, agent: as_declared("terminations", terminations[agent], scenario)}
             truncations = {**truncations, agent: as_declared("truncations", truncations[agent], scenario)}
     return observations, rewards, terminations, truncations, infos
+
+
+_ALL_DICTS, _ALL_TEXT = frozenset({dict}), frozenset({str})
 
 
 def _by_agent(name: str, given: Any, scenario: str) -> dict[str, Any]:

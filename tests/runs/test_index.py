@@ -218,3 +218,17 @@ def test_the_scenarios_of_a_configuration(tmp_path: Path, config: dict[str, Any]
     write_run(tmp_path, [episode()])
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert RunReader(tmp_path).scenarios == scenarios
+
+
+def test_endless_files_and_lines_are_refused_before_they_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "episodes.jsonl"
+    monkeypatch.setattr("marl_gem.runs.index.MOST_LINES", 3)
+    monkeypatch.setattr("marl_gem.runs.index.MOST_BYTES", 10)
+    path.write_text("x\n" * 3)
+    assert len(RunReader(tmp_path).entries()) == 3
+    for content in ("x\n" * 4, "x" * 11, "x\n" + "x" * 100):
+        path.write_text(content)
+        with pytest.raises(RecordError, match="is no file of episodes: it has more than"):
+            RunReader(tmp_path).entries()
