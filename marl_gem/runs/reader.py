@@ -228,8 +228,21 @@ class RunReader:
                 ending=episode.ending,
             )
 
+    def problem(self, name: str) -> str:
+        """Why a file of the run, config.json or report.json, cannot be shown; empty if it can, or is not there."""
+        try:
+            self._parsed(name)
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError) as error:
+            return f"{name} cannot be read, or is damaged: {error}"
+        return ""
+
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            return parse_object(read_inside(self.folder / name, self._root, MOST_BYTES)) if self._is_folder else {}
+            return self._parsed(name)
         except (OSError, ValueError):
             return {}
+
+    def _parsed(self, name: str) -> dict[str, Any]:
+        return parse_object(read_inside(self.folder / name, self._root, MOST_BYTES)) if self._is_folder else {}

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.folder import CONFIG, REPORT
 from marl_gem.runs.index import Entry
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.parts import pretty
@@ -87,8 +88,8 @@ class Api:
             "name": run.name,
             "path": str(run.path),
             "changed": run.changed,
-            "config": pretty(run.config) if run.config else "",
-            "report": pretty(run.report) if run.report else "",
+            "config": pretty(run.config) if run.config else run.problem(CONFIG),
+            "report": pretty(run.report) if run.report else run.problem(REPORT),
             "pictures": run.pictures,
             "filters": [*FILTERS, *LINES],
             "sorts": list(SORTS),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.files import write_json
 from marl_gem.runs.index import EpisodeIndex
 from marl_gem.runs.reader import RunReader
 from marl_gem.types import Response, Turn, to_json
@@ -138,6 +139,18 @@ def test_infinite_numbers_break_a_line(tmp_path: Path) -> None:
     (folder / "episodes.jsonl").write_text(to_json(episode(0)).replace('"cost":0.002', '"cost":-1e999') + "\n")
     (entry,) = opened(folder).entries()
     assert not entry.summary and "not an Episode" in entry.broken
+
+
+def test_a_flipped_bit_in_a_report_is_shown_as_damage(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, [episode()])
+    run = opened(folder)
+    assert run.report == {} and run.problem("report.json") == ""
+    write_json(folder / "report.json", {"tokens": 7})
+    assert run.report == {"tokens": 7} and run.problem("report.json") == ""
+    (folder / "report.json").write_text((folder / "report.json").read_text().replace("7", "5", 1))
+    assert run.report == {} and "report.json cannot be read, or is damaged: it does not fit" in run.problem(
+        "report.json"
+    )
 
 
 texts = st.text(st.characters(exclude_categories=()), max_size=30)
