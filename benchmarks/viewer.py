@@ -1,18 +1,22 @@
-"""The time to open a run of 20,000 episodes in the viewer. Prints one line of JSON.
+"""The time to open a large run in the viewer. Prints one line of JSON.
 
     python benchmarks/viewer.py
+    python benchmarks/viewer.py --episodes 200000 --without-tokens
 
 The episodes are of tic-tac-toe, 7 turns on average, each with 40 sampled tokens, their log-probabilities and a
-prompt of 200 tokens, as a language model's would be. "opened" is the time from the start of the process
-`marl-gem view` until the first rows of the table have been answered, "index" the part of it that reads the run;
-"painted", where Chromium and Playwright are there, the time from the start of another such process until a
-browser shows the rows; "search" a text search through all episodes; "episode" the median of fetching one
-episode. In seconds, the least of three measurements.
+prompt of 200 tokens, as a language model's would be; --without-tokens leaves those out. "opened" is the time from the
+start of the process `marl-gem view` until the first rows of the table have been answered, "index" the time to read the
+run; "painted", where Chromium and Playwright are there, the time from the start of another such process until a
+browser shows rows, and "complete" until it shows the numbers of all episodes; "search" a text search through all
+episodes; "episode" the median of fetching one episode. In seconds, the least of three measurements. "load" is the
+machine's load average before and after, of "cores".
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -31,10 +35,11 @@ import msgspec
 import marl_gem
 from marl_gem.policies import RandomPolicy
 from marl_gem.rollout import Job, collect
+from marl_gem.runs.checksum import with_checksum
 from marl_gem.runs.library import RunLibrary
 from marl_gem.types import Episode, to_json
 
-EPISODES, DISTINCT, MEASUREMENTS, LIMIT = 20_000, 500, 3, 2.0
+DISTINCT, MEASUREMENTS, LIMIT = 500, 3, 2.0
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -42,29 +47,36 @@ FLAGS = (
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--episodes", type=int, default=20_000)
+    parser.add_argument("--without-tokens", action="store_true")
+    arguments = parser.parse_args()
+    before, episodes = os.getloadavg()[0], arguments.episodes
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         run.mkdir()
-        size = write(run / "episodes.jsonl")
-        measured = [measure(run) for _ in range(MEASUREMENTS)]
+        size = write(run / "episodes.jsonl", episodes, not arguments.without_tokens)
+        measured = [measure(run, episodes) for _ in range(MEASUREMENTS)]
     best = {name: round(min(seconds[name] for seconds in measured), 4) for name in measured[0]}
     within = best.get("painted", best["opened"]) < LIMIT
     print(
         json.dumps(
-            {"benchmark": "viewer", "episodes": EPISODES, "megabytes": size // 10**6, **best, "limit": LIMIT}
-            | {"within": within}
+            {"benchmark": "viewer", "episodes": episodes, "megabytes": size // 10**6, **best, "limit": LIMIT}
+            | {"within": within, "load": [round(before, 1), round(os.getloadavg()[0], 1)], "cores": os.cpu_count()}
         )
     )
 
 
-def write(path: Path) -> int:
+def write(path: Path, episodes: int, tokens: bool) -> int:
     """A run of episodes that differ in id and seed; returns its size in bytes."""
     jobs = [Job(seed, RandomPolicy()) for seed in range(DISTINCT)]
-    played = [with_tokens(episode) for episode in collect(lambda: marl_gem.make("game:TicTacToe-v0"), jobs)]
-    with path.open("w") as file:
-        for number in range(EPISODES):
-            episode = msgspec.structs.replace(played[number % DISTINCT], id=f"task-{number}", seed=number)
-            file.write(to_json(episode) + "\n")
+    played = collect(lambda: marl_gem.make("game:TicTacToe-v0"), jobs)
+    lines = [to_json(with_tokens(episode) if tokens else episode).encode() for episode in played]
+    parts = [line.partition(f'"id":"{episode.id}"'.encode()) for line, episode in zip(lines, played, strict=True)]
+    with path.open("wb") as file:
+        for number in range(episodes):
+            head, _, rest = parts[number % DISTINCT]
+            file.write(with_checksum(head + f'"id":"task-{number}"'.encode() + rest) + b"\n")
     return path.stat().st_size
 
 
@@ -83,7 +95,7 @@ def with_tokens(episode: Episode) -> Episode:
     return msgspec.structs.replace(episode, turns=tuple(turns), usage={"prompt_tokens": 1400, "completion_tokens": 280})
 
 
-def measure(run: Path) -> dict[str, float]:
+def measure(run: Path, episodes: int) -> dict[str, float]:
     library = RunLibrary(run)
     started = time.perf_counter()
     library.open(run.name).entries()
@@ -92,21 +104,19 @@ def measure(run: Path) -> dict[str, float]:
         ask(url, f"episodes?run={run.name}")
         seconds["opened"] = time.perf_counter() - started
         seconds["search"] = timed(lambda: ask(url, f"episodes?run={run.name}&text=no+such+words"))
-        keys = range(1, EPISODES, EPISODES // 50)
+        keys = range(1, episodes, episodes // 50)
         seconds["episode"] = median(timed(partial(ask, url, f"episode?run={run.name}&key={key}")) for key in keys)
-    if (painted := paint(run)) is not None:
-        seconds["painted"] = painted
-    return seconds
+    return seconds | paint(run, episodes)
 
 
-def paint(run: Path) -> float | None:
-    """Seconds until a browser that is open already shows the table; None where there is no browser."""
+def paint(run: Path, episodes: int) -> dict[str, float]:
+    """Seconds until a browser that is open already shows the table, and all numbers; nothing without a browser."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        return None
+        return {}
     if not (chromium := shutil.which("chromium")):
-        return None
+        return {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
         page = browser.new_page()
@@ -114,9 +124,11 @@ def paint(run: Path) -> float | None:
             page.goto(f"{url}#/run?run={run.name}")
             page.wait_for_selector(".rows .row >> nth=5")
             page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-            seconds = time.perf_counter() - started
+            painted = time.perf_counter() - started
+            page.wait_for_selector(f".tiles >> text='{episodes:,}'", timeout=300_000)
+            complete = time.perf_counter() - started
         browser.close()
-    return seconds
+    return {"painted": painted, "complete": complete}
 
 
 @contextmanager

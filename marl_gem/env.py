@@ -18,11 +18,13 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, NoReturn, Self, TypeAlias
 
-from marl_gem.errors import EpisodeOver, InvalidAction, InvalidOption, ScenarioFault, SelectorError
+from marl_gem import step_results
+from marl_gem.awaiting import wait_for
+from marl_gem.errors import EpisodeOver, InvalidOption, LLMError, ScenarioFault, SelectorError
 from marl_gem.faults import FAULTS, message_of, shown
 from marl_gem.seeding import as_seed
 from marl_gem.selectors.base import AgentSelector
-from marl_gem.step_results import RESULTS, Results, StepBuffers, as_declared, as_reward, complete, returned_something
+from marl_gem.step_results import RESULTS, Results, StepBuffers, as_declared, as_reward, complete
 from marl_gem.step_results import Infos as Infos
 from marl_gem.types import Metadata, Observation, Role
 
@@ -48,7 +50,9 @@ class MultiAgentEnv:
        never holds another agent's private part.
     3. Actions come from exactly the acting agents; otherwise an error names the agents, and nothing has changed.
        No text raises: an illegal action is a move like any other, and `infos[agent]["illegal"]` says what was wrong.
-    4. Rewards are finite floats, and `returns` their sums. A reward for an agent that has ended counts there.
+    4. Rewards are finite floats, and `returns` their sums. A reward for an agent that has ended counts there. Where
+       `awaits` is true, a scenario may also report an awaitable that gives the reward; all are awaited before the step
+       goes on, and may write `infos` as well.
     5. After the end `step` raises; `reset` starts a new episode. Agents may join and leave in the middle of an
        episode; nobody is skipped and nobody acts twice.
     6. Each env has its own random generator. The same seed and the same actions give the same episode, whatever
@@ -69,6 +73,9 @@ class MultiAgentEnv:
 
     blocking: bool = False
     """Whether `step` and `reset` wait for something outside Python; rollouts then call them in a thread."""
+
+    awaits: bool = False
+    """Whether rewards may be awaitables that give them, such as a judge's answer; rollouts then use `step_async`."""
 
     tasks: int | None = None
     """The number of tasks, where an episode is about one of several: `reset` takes the option `task`, from 0."""
@@ -116,7 +123,7 @@ class MultiAgentEnv:
 
     _rng: random.Random | None = None
     _buffers: StepBuffers
-    _checked_agents: Sequence[str] = ()
+    _checked_agents: tuple[str, ...] = ()
     _state: str = "never reset"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -228,7 +235,7 @@ class MultiAgentEnv:
         except FAULTS as error:
             self._fault("_reset", error)
         if returned is not None:
-            raise returned_something(self.scenario, "_reset", returned)
+            raise step_results.returned_something(self.scenario, "_reset", returned)
         if any(self.terminations.values()) or any(self.truncations.values()):
             raise ScenarioFault(
                 f"{self.scenario}: _reset terminates or truncates an agent; nobody leaves before the first turn"
@@ -255,7 +262,37 @@ class MultiAgentEnv:
             EpisodeOver: no episode is live.
             ScenarioFault: the scenario's code raised or broke the contract; reset starts a new episode.
             SelectorError: the turn order names no agent, or one that is not there.
+            LLMError: a model that the scenario asks has failed; reset starts a new episode.
         """
+        alive, defaults = self._begin_step(actions)
+        if self.awaits:
+            wait_for(self._await_rewards())
+        return self._end_step(alive, defaults)
+
+    async def step_async(self, actions: Mapping[str, str]) -> Step:
+        """`step` for callers in an event loop: rewards are awaited in it, and the others there go on meanwhile."""
+        alive, defaults = self._begin_step(actions)
+        if self.awaits:
+            await self._await_rewards()
+        return self._end_step(alive, defaults)
+
+    def check_actions(self, actions: Mapping[str, str]) -> None:
+        """Raise the InvalidAction that `step` would raise on these actions, and change nothing."""
+        step_results.check_actions(actions, self.acting, self.scenario)
+
+    def fork(self) -> Self:
+        """An equal, independent copy of this env, in the middle of its episode."""
+        rng = self._rng
+        shared = {} if rng is None else {id(rng): copy.copy(rng)}  # deepcopy would copy each of its 625 numbers
+        return copy.deepcopy(self, shared)
+
+    def close(self) -> None:
+        """Release what the env holds outside Python. May be called twice."""
+
+    # How a step is taken
+
+    def _begin_step(self, actions: Mapping[str, str]) -> tuple[tuple[str, ...], Results]:
+        """Let the scenario apply the actions; the agents that were alive before, and the default results."""
         if self._state != "live":
             raise EpisodeOver(f"{self.scenario}: the episode is {self._state}; call reset() to start a new one")
         self.check_actions(actions)
@@ -270,7 +307,19 @@ class MultiAgentEnv:
             self._fault("_process_actions", error)
         if returned is not None:
             by_agent = type(self)._process_actions is MultiAgentEnv._process_actions
-            raise returned_something(self.scenario, "_process_action" if by_agent else "_process_actions", returned)
+            raise step_results.returned_something(
+                self.scenario, "_process_action" if by_agent else "_process_actions", returned
+            )
+        return alive, defaults
+
+    async def _await_rewards(self) -> None:
+        try:
+            self.rewards = await step_results.awaited(self.rewards)
+        except FAULTS as error:
+            self._fault("a reward", error)
+
+    def _end_step(self, alive: tuple[str, ...], defaults: Results) -> Step:
+        """Check what the scenario reported, and see who acts next."""
         self._check_results(alive, defaults)
         self._remove_ended(alive)
         if self.agents:
@@ -287,38 +336,6 @@ class MultiAgentEnv:
             observations, self.acting, self._state = {}, (), "over"
         return observations, self.rewards, self.terminations, self.truncations, self.infos
 
-    def check_actions(self, actions: Mapping[str, str]) -> None:
-        """Raise what `step` would raise on these actions, and change nothing.
-
-        Raises:
-            InvalidAction: they are not exactly one text for every agent in `acting`.
-        """
-        if not isinstance(actions, (dict, Mapping)):
-            raise InvalidAction(
-                f"{self.scenario}: actions must be a dict of agent to text, not {type(actions).__name__}"
-            )
-        if tuple(actions) != self.acting and actions.keys() != set(self.acting):
-            missing = [agent for agent in self.acting if agent not in actions]
-            extra = [agent for agent in actions if agent not in self.acting]
-            raise InvalidAction(
-                f"{self.scenario}: actions must come from exactly {list(self.acting)}; "
-                f"missing {missing}, not acting now {extra}. See env.acting"
-            )
-        for agent, action in actions.items():
-            if not isinstance(action, str):
-                raise InvalidAction(f"{self.scenario}: the action of {agent!r} must be text, not {shown(action)}")
-
-    def fork(self) -> Self:
-        """An equal, independent copy of this env, in the middle of its episode."""
-        rng = self._rng
-        shared = {} if rng is None else {id(rng): copy.copy(rng)}  # deepcopy would copy each of its 625 numbers
-        return copy.deepcopy(self, shared)
-
-    def close(self) -> None:
-        """Release what the env holds outside Python. May be called twice."""
-
-    # How a step is taken
-
     def _prepare(self, seed: int) -> None:
         """Everything is as it is at the start of an episode, before the scenario's own part."""
         if not isinstance(getattr(self, "selector", None), AgentSelector):
@@ -328,22 +345,13 @@ class MultiAgentEnv:
         self._state = "not reset after a failure"
         self.seed, self._rng, self.steps = seed, None, 0
         if self.possible_agents is not self._checked_agents:
-            self._check_possible_agents()
-        self.agents = tuple(map(str.__str__, self.possible_agents))  # members of a StrEnum become text
+            self._checked_agents = step_results.check_possible_agents(self.possible_agents, self.scenario)
+        self.agents = self._checked_agents or tuple(map(str.__str__, self.possible_agents))  # of a StrEnum, too
         self.returns = dict.fromkeys(self.agents, 0.0)
         self._buffers = StepBuffers()
         self.rewards, self.terminations, self.truncations, self.infos = self._buffers.defaults(self.agents)
         self.selector.reseed(seed)
         self.selector.reset(self.agents)
-
-    def _check_possible_agents(self) -> None:
-        agents = self.possible_agents
-        ordered = isinstance(agents, Sequence) and not isinstance(agents, str)  # a set has another order in every run
-        if not ordered or not all(isinstance(agent, str) for agent in agents) or len(set(agents)) != len(agents):
-            raise ScenarioFault(
-                f"{self.scenario}: possible_agents are names, each once, in a tuple, not {shown(agents)}"
-            )
-        self._checked_agents = agents if isinstance(agents, tuple) else ()  # a list may change
 
     def _check_results(self, alive: Sequence[str], defaults: Results) -> None:
         """Complete what the scenario reported, check it, and add the rewards to the returns."""
@@ -411,7 +419,8 @@ class MultiAgentEnv:
         except FAULTS as error:
             self._fault("selector.advance", error)
         if not (type(acting) is tuple and len(acting) == 1 and acting[0] in self.agents):
-            acting = self._check_acting(acting)
+            who = f"{self.scenario}: {type(self.selector).__name__}"
+            acting = step_results.as_acting(acting, self.agents, f"{who} names", f"after step {self.steps}")
         self.acting = acting
         observations: Observations = {}
         infos, method = self.infos, ""
@@ -427,22 +436,11 @@ class MultiAgentEnv:
             self._fault(method, error)
         return observations
 
-    def _check_acting(self, given: object) -> tuple[str, ...]:
-        """The agents that the selector names, if they are some; a selector of an author's may give anything."""
-        acting = tuple(given) if isinstance(given, tuple | list) else ()
-        if not acting or any(agent not in self.agents for agent in acting) or len(set(acting)) != len(acting):
-            raise SelectorError(
-                f"{self.scenario}: {type(self.selector).__name__} names "
-                f"{shown(list(given) if type(given) is tuple else given)} after step {self.steps}; "
-                f"it must name one or more of {list(self.agents)}, each once"
-            )
-        return acting
-
     # Faults
 
     def _fault(self, where: str, error: BaseException) -> NoReturn:
         """The scenario's code raised: raise a fault that says where, and how to get there again."""
-        if isinstance(error, (InvalidOption, SelectorError)):
+        if isinstance(error, (InvalidOption, SelectorError, LLMError)):
             raise error
         raise ScenarioFault(
             f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "

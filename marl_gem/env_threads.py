@@ -14,6 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from marl_gem.awaiting import loop_of_rollout
 from marl_gem.faults import scenario_of
 
 Result = TypeVar("Result")
@@ -79,7 +80,7 @@ class EnvThreads:
             if call := self._left.get(id(env)):
                 call.last = function
                 return
-        self._left[id(env)] = self._start(env, function)
+        self._start(env, function, left=True)
 
     def envs_at_work(self) -> list[Any]:
         """The envs that are at work in calls that were left to their threads."""
@@ -107,12 +108,16 @@ class EnvThreads:
             stacklevel=1,  # one line of code for all, so that the same count is shown once
         )
 
-    def _start(self, env: object, function: Callable[[], Any]) -> _Call:
+    def _start(self, env: object, function: Callable[[], Any], left: bool = False) -> _Call:
         if self._busy == self._count:
             threading.Thread(target=self._work, name=f"marl_gem-env-{self._count}", daemon=True).start()
             self._count += 1
         context = contextvars.copy_context()  # with the clock of the caller's episode
+        context.run(loop_of_rollout.set, self._loop)
         call = _Call(env, partial(context.run, function), self._loop.create_future())
+        if left:
+            with self._lock:
+                self._left[id(env)] = call
         self._busy += 1
         self._calls.put(call)
         return call

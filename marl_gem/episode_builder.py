@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from operator import attrgetter, is_
 from typing import Any
 
 import msgspec
@@ -23,6 +24,8 @@ from marl_gem.plain_data import PlainCopier
 from marl_gem.types import Ending, Episode, EpisodeError, Limits, Observation, Response, Role, ToolSpec, Turn
 
 _DEFAULTS = msgspec.structs.asdict(Response(""))
+_without_usage = attrgetter(*(name for name in _DEFAULTS if name not in ("text", "usage")))
+_NO_MODEL = _without_usage(Response(""))
 
 
 class EpisodeBuilder:
@@ -74,7 +77,9 @@ class EpisodeBuilder:
         return copied  # type: ignore[no-any-return]
 
     def _info(self, given: Any, agent: str) -> dict[str, Any]:
-        copied = self._copier.copy(given, "infos", agent) if given or type(given) is not dict else {}
+        if type(given) is dict and not given:
+            return {}
+        copied = self._copier.copy(given, "infos", agent)
         if type(copied) is not dict:
             raise RecordError(f"infos[{agent!r}] is {shown(given)}; an info is a dict")
         if "final_observation" in copied:
@@ -110,6 +115,11 @@ class EpisodeBuilder:
         if type(given) is not Response or not issubclass(type(given.text), str):
             text = f"Response({shown(given.text)})" if type(given) is Response else shown(given)
             raise AgentError(f"{agent!r} must answer with a Response that holds a text, not {text}")
+        if (
+            type(given.usage) is dict and not given.usage and all(map(is_, _without_usage(given), _NO_MODEL))
+        ):  # a script's
+            text = self._copier.copy(given.text, f"response of {agent!r}: text")
+            return given if text is given.text else Response(text)
         where = f"response of {agent!r}"
         fields = {
             name: self._response_field(value, f"{where}: {name}")

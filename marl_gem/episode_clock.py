@@ -112,12 +112,12 @@ class EpisodeClock:
         self._update()
         return call, since
 
-    def end_call(self, call: tuple[object, float], answered: bool) -> None:
-        """A model call ends. Its time counts only if it was answered."""
+    def end_call(self, call: tuple[object, float], counts: bool) -> None:
+        """A model call ends, and its time counts or not."""
         key, since = call
         with self._lock:
             self._calls.pop(key, None)
-            if not answered:
+            if not counts:
                 self._exclude(since)
         self._update()
 
@@ -184,10 +184,14 @@ def infrastructure() -> Iterator[None]:
 
 
 @contextmanager
-def waiting_for_model(name: str) -> Iterator[None]:
+def waiting_for_model(name: str, *, counts: bool = True) -> Iterator[None]:
     """In here a model is called. The time counts against the episode's limit of seconds only if it answers.
 
     An exception other than `ContextTooLong` means that it did not. Calls within calls are allowed.
+
+    Args:
+        name: the model's, for messages.
+        counts: false for a model that is no agent's, such as a judge: its time never counts.
     """
     clock = _current.get()
     if clock is None:
@@ -201,4 +205,4 @@ def waiting_for_model(name: str) -> Iterator[None]:
         answered = True
         raise
     finally:
-        clock.end_call(call, answered)
+        clock.end_call(call, answered and counts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -70,15 +70,40 @@ def guarded(origin: Origin, agent: str | None, call: Callable[..., Result], *arg
     """
     try:
         return call(*arguments)
-    except InvalidAction as error:
-        raise EpisodeFailure("agent", error) from error
     except BaseException as error:
         if is_interrupt(error):
             raise
-        raise EpisodeFailure(origin, error, agent) from error
+        raise _failure(origin, error, agent) from error
+
+
+async def guarded_await(
+    origin: Origin, agent: str | None, call: Callable[..., Awaitable[Result]], *arguments: Any
+) -> Result:
+    """Await what a function gives that runs code of an env or an agent.
+
+    Raises:
+        EpisodeFailure: as `guarded` does.
+        CancelledError: this task is cancelled. Any other cancellation is of something within that code.
+    """
+    try:
+        return await call(*arguments)
+    except BaseException as error:
+        task = asyncio.current_task()
+        if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and task and task.cancelling()):
+            raise
+        raise _failure(origin, error, agent) from error
+
+
+def _failure(origin: Origin, error: BaseException, agent: str | None) -> EpisodeFailure:
+    if isinstance(error, InvalidAction):
+        origin = "agent"
+    elif isinstance(error, LLMError):
+        origin = "llm"
+    return EpisodeFailure(origin, error, agent)
 
 
 async def play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode:
+    """Play the episode of a job in `env`, whose blocking calls run in `threads`; what fails is in the record."""
     builder = _JobBuilder(env, job, EpisodeClock(job.limits.seconds, asyncio.get_running_loop().time))
     try:
         async with builder.clock.running():
@@ -108,7 +133,7 @@ async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builde
             return
         builder.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
-        step = await _in_env(env, threads, "step", actions)
+        step = await _step(env, threads, actions)
         observations, infos = guarded("env", None, builder.stepped, step)
         if observations and (limit := builder.reached(job.limits)):
             builder.limit = limit
@@ -121,6 +146,13 @@ async def _in_env(env: MultiAgentEnv, threads: EnvThreads, method: str, *argumen
     if guarded("env", None, lambda: bool(env.blocking)):
         return await threads.run(env, guarded, "env", None, call, *arguments)
     return guarded("env", None, call, *arguments)
+
+
+async def _step(env: MultiAgentEnv, threads: EnvThreads, actions: dict[str, str]) -> Any:
+    """Step an env. Rewards that have to be awaited are awaited here, like the agents' models."""
+    if guarded("env", None, lambda: bool(env.awaits and not env.blocking)):
+        return await guarded_await("env", None, env.step_async, actions)
+    return await _in_env(env, threads, "step", actions)
 
 
 def _make_agent(env: MultiAgentEnv, job: Job, builder: _JobBuilder, agent_id: str) -> Agent:
@@ -155,14 +187,11 @@ async def _ask(
         EpisodeFailure: an agent or its model fails.
     """
 
+    async def act(agent_id: str) -> Response:
+        return builder.response(agent_id, await agents[agent_id].act(observations[agent_id], infos[agent_id]))
+
     async def answer(agent_id: str) -> Response:
-        try:
-            return builder.response(agent_id, await agents[agent_id].act(observations[agent_id], infos[agent_id]))
-        except BaseException as error:
-            task = asyncio.current_task()
-            if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and task and task.cancelling()):
-                raise  # any other cancellation is of something within the agent
-            raise EpisodeFailure("llm" if isinstance(error, LLMError) else "agent", error, agent_id) from error
+        return await guarded_await("agent", agent_id, act, agent_id)
 
     if len(observations) == 1:
         (agent_id,) = observations

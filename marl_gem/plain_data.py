@@ -52,6 +52,9 @@ class PlainCopier:
         Raises:
             RecordError: it is not plain data, or too large; the message says where, and names the type.
         """
+        if type(value) is str and value.isascii() and len(value) <= self._left:  # what is usual
+            self._left -= len(value)
+            return value
         try:
             return self._copy(value, MOST_LEVELS)
         except _NotPlain as error:
@@ -74,7 +77,7 @@ class PlainCopier:
         kind = type(value)
         if kind is str:
             self._count(len(value))
-            return _paired(value)
+            return value if value.isascii() else _paired(value)
         if value is None or kind is bool:
             return value
         if kind is float:

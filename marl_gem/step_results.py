@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import numbers
 from collections.abc import Container, Coroutine, Mapping, Sequence
+from inspect import isawaitable
 from math import isfinite
 from typing import Any, TypeAlias
 
-from marl_gem.errors import ScenarioFault
+from marl_gem.errors import InvalidAction, ScenarioFault, SelectorError
 from marl_gem.faults import shown, type_name
 
 Infos: TypeAlias = dict[str, dict[str, Any]]
@@ -44,6 +46,67 @@ class StepBuffers:
         for agent in agents:
             infos[agent] = {}
         return self._no_rewards.copy(), self._no_flags.copy(), self._no_flags.copy(), infos
+
+
+def check_possible_agents(agents: Sequence[str], scenario: str) -> tuple[str, ...]:
+    """Check the agents that a scenario declares; these agents if they cannot change and are plain text, else none.
+
+    Raises:
+        ScenarioFault: they are no ids, each once, in a tuple or a list.
+    """
+    ordered = isinstance(agents, Sequence) and not isinstance(agents, str)  # a set has another order in every run
+    if not ordered or not all(isinstance(agent, str) for agent in agents) or len(set(agents)) != len(agents):
+        raise ScenarioFault(f"{scenario}: possible_agents are names, each once, in a tuple, not {shown(agents)}")
+    return agents if type(agents) is tuple and _ALL_TEXT.issuperset(map(type, agents)) else ()
+
+
+def check_actions(actions: Mapping[str, str], acting: tuple[str, ...], scenario: str) -> None:
+    """Raise what `step` raises on actions that are not those of the acting agents.
+
+    Raises:
+        InvalidAction: they are not exactly one text for each of them.
+    """
+    if not isinstance(actions, (dict, Mapping)):
+        raise InvalidAction(f"{scenario}: actions must be a dict of agent to text, not {type(actions).__name__}")
+    if tuple(actions) != acting and actions.keys() != set(acting):
+        missing = [agent for agent in acting if agent not in actions]
+        extra = [agent for agent in actions if agent not in acting]
+        raise InvalidAction(
+            f"{scenario}: actions must come from exactly {list(acting)}; "
+            f"missing {missing}, not acting now {extra}. See env.acting"
+        )
+    for agent, action in actions.items():
+        if not isinstance(action, str):
+            raise InvalidAction(f"{scenario}: the action of {agent!r} must be text, not {shown(action)}")
+
+
+def as_acting(given: object, agents: Sequence[str], who: str, when: str) -> tuple[str, ...]:
+    """The agents that a selector names, if they are some; a selector of an author's may give anything.
+
+    Raises:
+        SelectorError: it names none, one twice, or one that is not among `agents`.
+    """
+    acting = tuple(given) if isinstance(given, tuple | list) else ()
+    if not acting or any(agent not in agents for agent in acting) or len(set(acting)) != len(acting):
+        raise SelectorError(
+            f"{who} {shown(list(given) if type(given) is tuple else given)} {when}; "
+            f"it must name one or more of {list(agents)}, each once"
+        )
+    return acting
+
+
+async def awaited(rewards: Any) -> Any:
+    """Rewards with what the awaitables among them give, all of which are awaited at the same time."""
+    pending = {agent: reward for agent, reward in rewards.items() if isawaitable(reward)} if rewards else {}
+    if not pending:
+        return rewards
+    tasks = [asyncio.ensure_future(reward) for reward in pending.values()]
+    try:
+        given = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()  # if one has failed, or the step is cancelled
+    return {**rewards, **dict(zip(pending, given, strict=True))}
 
 
 def complete(
@@ -89,7 +152,10 @@ def as_reward(value: Any, agent: str, where: str) -> float:
         with contextlib.suppress(OverflowError):  # an integer that no float can hold
             if isfinite(number := float(value)):
                 return number
-    raise ScenarioFault(f"{where} gave {agent!r} the reward {shown(value)}; rewards are finite numbers")
+    if isinstance(value, Coroutine):
+        value.close()
+    advice = ", or awaitables of them where the env declares awaits = True" if isawaitable(value) else ""
+    raise ScenarioFault(f"{where} gave {agent!r} the reward {shown(value)}; rewards are finite numbers{advice}")
 
 
 def as_declared(name: str, value: Any, scenario: str) -> Any:
@@ -131,21 +197,24 @@ def as_step(returned: Any, scenario: str) -> tuple[dict[str, Any], *Results]:
     """
     if type(returned) is not tuple or len(returned) != len(_STEP):
         raise ScenarioFault(f"{scenario}: step returned {_kind(returned)}, not the five dicts {', '.join(_STEP)}")
-    observations, rewards, terminations, truncations, infos = (
-        _by_agent(name, part, scenario) for name, part in zip(_STEP, returned, strict=True)
-    )
-    agents = rewards.keys()
-    if not agents == terminations.keys() == truncations.keys() == infos.keys():
+    observations, rewards, terminations, truncations, infos = returned
+    if not _ALL_DICTS.issuperset(map(type, returned)) or not _ALL_TEXT.issuperset(map(type, (*observations, *rewards))):
+        observations, rewards, terminations, truncations, infos = (
+            _by_agent(name, part, scenario) for name, part in zip(_STEP, returned, strict=True)
+        )
+    if not rewards.keys() == terminations.keys() == truncations.keys() == infos.keys():
         known = ", ".join(f"{name} {sorted(part)}" for name, part in zip(RESULTS, returned[1:], strict=True))
         raise ScenarioFault(f"{scenario}: step must return these for the same agents, not {known}")
     for agent, reward in rewards.items():
         if type(reward) is not float or not isfinite(reward):
             rewards = {**rewards, agent: as_reward(reward, agent, f"{scenario}: step")}
-    for agent in agents:
         if type(terminations[agent]) is not bool or type(truncations[agent]) is not bool:
             terminations = {**terminations, agent: as_declared("terminations", terminations[agent], scenario)}
             truncations = {**truncations, agent: as_declared("truncations", truncations[agent], scenario)}
     return observations, rewards, terminations, truncations, infos
+
+
+_ALL_DICTS, _ALL_TEXT = frozenset({dict}), frozenset({str})
 
 
 def _by_agent(name: str, given: Any, scenario: str) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class MetricsLog:
 
 
 def read_metrics(folder: Path) -> list[Row]:
-    """The rows of a run's metrics.jsonl, up to the first that was cut off; none if there is no file.
+    """The rows of a run's metrics.jsonl, without a last one that was cut off; none if there is no file.
 
     Rows of older runs are given under today's names.
 

@@ -5,6 +5,7 @@ Every command does its work through the library; these files read options and sh
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -49,6 +50,7 @@ app.add_typer(tau, name="tau")
 def main() -> None:
     """The entry point. Errors that marl_gem raises on purpose, and files that cannot be used, are shown in one line."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' bars would break ours
+    gc.set_threshold(50_000)  # by default a third of the time goes into it where thousands of episodes are live
     print_safely()
     sys.exit(exit_codes.run(_run_app))
 

@@ -67,6 +67,8 @@ def print_safely() -> None:
     warnings.formatwarning = lambda *args, **options: printable(formatted(*args, **options))
     if logging.lastResort:
         logging.lastResort.setFormatter(_PrintableFormatter())
+    unraisable = sys.unraisablehook  # Ctrl-C may reach Python while it frees an object, where nothing can be raised
+    sys.unraisablehook = lambda lost: None if lost.exc_type is KeyboardInterrupt else unraisable(lost)
     sys.excepthook = lambda *error: err.print(plain("".join(format_exception(*error))), soft_wrap=True, end="")
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
+import sys
 import webbrowser
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -57,7 +56,7 @@ def view(
         _show(library, chosen, query, episode, agent or "", count)
     else:
         if chosen:
-            Thread(target=_read_ahead, args=(chosen,), daemon=True).start()
+            chosen.read_ahead(0)  # while the browser starts
         _serve(library, _address(chosen, query, episode, agent), port, browser)
 
 
@@ -79,6 +78,7 @@ def _serve(library: RunLibrary, address: str, port: int | None, browser: bool) -
     from marl_gem.viewer.server import Server
 
     server = Server(library, port)
+    sys.setswitchinterval(0.0005)  # answers come between the lines of a run that is read meanwhile
     with TemporaryDirectory(prefix="marl-gem-") as private:
         try:
             out.print(f"{escape(str(library.root))} is shown at [bold]{server.url}{escape(address)}[/]", soft_wrap=True)
@@ -104,12 +104,6 @@ def _door(folder: Path, url: str) -> Path:
         "utf-8",
     )
     return file
-
-
-def _read_ahead(run: RunReader) -> None:
-    """Read the run while the browser starts; errors are shown when the page asks for the run."""
-    with contextlib.suppress(MarlGemError):
-        run.entries()
 
 
 def _choose(library: RunLibrary, name: str | None) -> RunReader | None:

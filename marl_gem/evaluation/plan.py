@@ -72,7 +72,7 @@ class Match:
     folder: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Slot:
     """One episode: task `index` of a match, for the time number `repeat`, both from 0."""
 

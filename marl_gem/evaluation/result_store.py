@@ -129,7 +129,8 @@ class ResultStore:
 
     def _count(self, summary: EpisodeSummary) -> None:
         self.tokens += summary.tokens
-        self.cost = None if self.cost is None or summary.cost is None else self.cost + summary.cost
+        cost = summary.cost
+        self.cost = None if self.cost is None or cost is None else self.cost + cost
         if summary.error:
             self.attempts += 1
             self.failures[summary.id] = summary

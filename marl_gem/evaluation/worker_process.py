@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -126,6 +127,7 @@ def main(descriptor: int) -> None:
     """Work until there is nothing left. `descriptor` is that of the socket."""
     global is_worker
     is_worker = True
+    gc.set_threshold(50_000)  # as on the command line
     channel = socket.socket(fileno=descriptor)
     incoming = channel.makefile("rb")
     with asyncio.Runner() as runner:

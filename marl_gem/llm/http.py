@@ -118,7 +118,9 @@ class HTTPModel:
         """Answer, see `marl_gem.llm.LLM`; the top of this file lists what is raised."""
         model, version = self.adapter or await self._model(), self.version
         fields = self._fields(sampling, tools)
-        await self._probe.find(fields, self._refusal_of(model, sampling, seed, tools), await self._client.probe_lock())
+        if not self._probe.knows(fields):
+            ask = self._refusal_of(model, sampling, seed, tools)
+            await self._probe.find(fields, ask, await self._client.probe_lock())
         reply = await self._send(model, messages, sampling, seed, tools, self._probe.refused)
         if reply.status != 200:
             raise await self._error(reply, model)

@@ -116,6 +116,7 @@ class HTTPClient:
         self.api_key_env = api_key_env or ("OPENAI_API_KEY" if self.is_openai else None)
         self.timeouts = timeouts or Timeouts()
         self.connections = connections
+        self._urls: dict[str, URL] = {}
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
         self._limited: int | None = None  # how many connections there may be, where that is fewer and was not said
         if connections < 1:
@@ -139,7 +140,7 @@ class HTTPClient:
         Raises:
             ServerUnreachable, TransientLLMError, LLMError: there is no complete reply; see `marl_gem.llm.http`.
         """
-        url = path if isinstance(path, URL) else self.base.joinpath(path).with_query(self.base.query)
+        url = path if isinstance(path, URL) else self._url_of(path)
         pool = await self._pool()
         if pool.slots.locked():
             self._tell_of_the_limit()
@@ -164,6 +165,11 @@ class HTTPClient:
         finally:
             pool.slots.release()
         raise failure  # outside of `except`: aiohttp's errors hold the request and its key, and must not be the context
+
+    def _url_of(self, path: str) -> URL:
+        if path not in self._urls:
+            self._urls[path] = self.base.joinpath(path).with_query(self.base.query)
+        return self._urls[path]
 
     async def lock(self) -> asyncio.Lock:
         """A lock for requests that must not overlap; one per event loop."""
@@ -255,9 +261,10 @@ class HTTPClient:
         return f"Bearer {key}" if (key := self._key()) else ""
 
     def _secrets(self) -> list[str]:
-        """What must not be shown; the complete header too, since "Bearer x" is no ordinary word where the key is."""
+        """What must not be shown; with a short key the complete header, since "Bearer x" is no ordinary word."""
         credentials = self._credentials()
-        found = [credentials, credentials.partition(" ")[2], *self._url_secrets]
+        key = credentials.partition(" ")[2]
+        found = [key, *([] if len(key) >= secrets.SHORTEST else [credentials]), *self._url_secrets]
         return [secret for secret in dict.fromkeys(found) if secret]
 
     def _without_secrets(self, text: str) -> str:

@@ -49,20 +49,22 @@ class Probe:
         self._failures = 0
         self._error: LLMError | None = None
 
+    def knows(self, fields: frozenset[str]) -> bool:
+        """Whether it is known of all of these fields if the server takes them."""
+        return fields <= self._known
+
     async def find(self, fields: frozenset[str], ask: Ask, lock: asyncio.Lock) -> None:
-        """Find out which of these fields the server takes, unless that is known. Concurrent calls wait for one probe.
+        """Find out which of these fields the server takes. Concurrent calls wait for the same probe.
 
         What a probe has found out before it failed is not asked again.
 
         Raises:
             LLMError: the server refuses every request, or the probe failed; for all that waited for it.
         """
-        if fields <= self._known:
-            return
         failures = self._failures
         with infrastructure():
             async with lock:
-                if fields <= self._known:
+                if self.knows(fields):
                     return
                 if self._error and self._failures > failures:
                     raise copy.copy(self._error)

@@ -112,7 +112,9 @@ class _Forms:
         decoded = {secret, _latin(secret), urllib.parse.unquote(secret), urllib.parse.unquote_plus(secret)}
         variants = sorted((text for text in decoded if len(text) >= SHORTEST), key=len, reverse=True)
         cores, digits = list(_base64_cores(_bytes(secret))), _bytes(secret).hex()
-        # Most texts hold no sign of an escape; then these are searched for, which is much faster than patterns.
+        # Most texts hold no sign of an escape; then plain texts are searched for, which is much faster than patterns.
+        ordinary = re.fullmatch(r"[\w.-]+", secret, re.ASCII)  # a backslash before these is no escape, but of \u and \x
+        self._signs = ("\\u", "\\U", "\\x", "%", "&") if ordinary else ("\\", "%", "&")
         self._always_escaped = " " in secret
         self._plain = [*variants, *cores, digits, digits.upper()]
         self._plain += [core.replace("+", "-").replace("/", "_") for core in cores]
@@ -121,7 +123,7 @@ class _Forms:
         self._variants = [(_start(text), re.compile("".join(_units(text)))) for text in variants]
 
     def replace(self, text: str) -> str:
-        escaped = self._always_escaped or "\\" in text or "%" in text or "&" in text
+        escaped = self._always_escaped or any(sign in text for sign in self._signs)
         if not escaped and not any(form in text for form in self._plain):
             return text
         for pattern in self._packed:

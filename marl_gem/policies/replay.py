@@ -29,7 +29,7 @@ class ReplayPolicy:
             left out.
 
     Raises:
-        RecordError: there is no such file, or a line of it is no episode.
+        RecordError: there is no such file, it holds no turn, or a line of it is no episode.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -42,6 +42,11 @@ class ReplayPolicy:
             self._seeds.add(episode.seed)
             for agent_id in {turn.agent for turn in episode.turns}:
                 self._offsets[agent_id, _seed(episode, agent_id)].append(offset)
+        if not self._offsets:
+            raise RecordError(
+                f"{self.path} holds no turn that could be replayed: it is empty, unfinished or no file of episodes. "
+                "Name a run's folder, such as replay:runs/demo, or its episodes.jsonl"
+            )
 
     def agent(self, agent_id: str, role: Role, seed: int) -> Agent:
         """Take a seat.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import difflib
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -224,10 +225,7 @@ def _check_types(id: str, factory: Callable[..., MultiAgentEnv], options: Mappin
     Raises:
         InvalidOption: a value is of another type.
     """
-    try:
-        types = typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
-    except Exception:  # a name that is imported for type checkers alone
-        return
+    types = _types(factory) if options else {}
     for name, value in options.items():
         if name in types and isinstance(value, (bool, int, float, str, builtins.list, dict)):
             try:
@@ -237,6 +235,14 @@ def _check_types(id: str, factory: Callable[..., MultiAgentEnv], options: Mappin
                 raise InvalidOption(text.replace("`null`", "nothing")) from error
             except TypeError:  # a type that holds no plain data alone, such as a callable
                 pass
+
+
+@functools.lru_cache(1024)
+def _types(factory: Callable[..., MultiAgentEnv]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    except Exception:  # a name that is imported for type checkers alone
+        return {}
 
 
 def _import_module(name: str, unknown: UnknownScenario) -> ModuleType:

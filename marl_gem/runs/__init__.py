@@ -1,8 +1,10 @@
 """A run on disk: what training, evaluation, recording, export and the viewer share.
 
     files          a file or folder that is written completely or not at all
+    checksum       the last field of a JSON object, which says whether it was changed
     lock           one process at a time works on a run
     journal        a JSONL file that only grows, durable line by line
+    outline        the lines of a file of episodes, read completely or in outline
     folder         the names of a run's files, its configuration, a name for a new run
     configuration  flatten a configuration, and compare two of them
     index          where the episodes of a JSONL file lie, with a summary of each
@@ -12,7 +14,7 @@
 
 A run's folder:
 
-    .lock            locked by the process that works on the run; released when that process ends, however it ends
+    .lock            names the process that works on the run; it and the folder are locked until that process ends
     config.json      the configuration
     episodes.jsonl   finished episodes, one `Episode` as JSON a line
     errors.jsonl     evaluation: attempts that failed because of infrastructure; their episodes are pending

@@ -25,6 +25,13 @@ JUDGED_INFOS = ("success", "failure", "illegal")
 """The keys of a last info that an outcome depends on."""
 
 
+MOST_LINES, MOST_BYTES = 5_000_000, 256 * 2**20
+"""Of a file, and of one of its lines: more is refused, before it fills the memory."""
+
+SHOWN_EVERY = 2_000
+"""After so many lines of a file that is read, its entries so far can be seen."""
+
+
 class Summary(msgspec.Struct, gc=False):
     """An episode in a few fields.
 
@@ -81,7 +88,9 @@ class EpisodeIndex:
         self.path = path
         self._root = root or path
         self.entries: list[Entry] = []
-        """Replaced, never changed, so that a reader of an older list is not disturbed."""
+        """Replaced, never changed, so that a reader of an older list is not disturbed. Grows while a file is read."""
+        self.share = 1.0
+        """How much of the file has been read, from 0 to 1."""
         self._prefix = prefix
         self._lock = threading.Lock()
         self.stamp: tuple[int, ...] = ()
@@ -136,16 +145,24 @@ class EpisodeIndex:
         if position.offset and not position.is_in(file):
             position = _Position()  # the file was cut, or is another one
         known, found = self.entries[: position.entries], list[Entry]()
+        size = os.fstat(file.fileno()).st_size
         file.seek(position.offset)
         offset, number = position.offset, position.lines
-        for line in file:
+        while line := file.readline(MOST_BYTES + 1):
             number += 1
+            if number > MOST_LINES or len(line) > MOST_BYTES:
+                raise RecordError(
+                    f"{self.path} is no file of episodes: it has more than {MOST_LINES:,} lines, or more than "
+                    f"{MOST_BYTES:,} bytes in line {number}"
+                )
             if line.strip():
                 found.append(_entry(f"{self._prefix}{number}", offset, line))
             offset += len(line)
             if line.endswith(b"\n"):
                 position = _Position(offset, number, len(known) + len(found), line[-64:])
-        self.entries, self._read_to = known + found, position
+            if number % SHOWN_EVERY == 0:
+                self.entries, self._read_to, self.share = known + found, position, min(1.0, offset / (size or 1))
+        self.entries, self._read_to, self.share = known + found, position, 1.0
 
 
 class _Position(msgspec.Struct, frozen=True):

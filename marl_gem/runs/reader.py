@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any
 
-from marl_gem.errors import RecordError
+from marl_gem.errors import MarlGemError, RecordError
 from marl_gem.runs.checksum import parse_object
 from marl_gem.runs.files import is_regular, read_inside
 from marl_gem.runs.folder import CONFIG, EPISODES, ERRORS, METRICS, REPORT
@@ -42,6 +43,8 @@ class RunReader:
         self._root = root or path
         self.folder = path if path.is_dir() else path.parent
         self._is_folder = path.is_dir()
+        self._reading: Thread | None = None
+        self._reading_lock = Lock()
         self.close()
 
     def close(self) -> None:
@@ -66,6 +69,35 @@ class RunReader:
             self._judge([entry.summary for entry in entries if entry.summary])
             self._outcomes_of = self.stamp
         return entries
+
+    def read_ahead(self, seconds: float) -> bool:
+        """Let a thread read what is new, and wait for it for a while.
+
+        Returns:
+            whether all of it has been read; if not, the thread goes on, and `entries_so_far` has more and more.
+        """
+        with self._reading_lock:
+            if self._reading is None or not self._reading.is_alive():
+                self._reading = Thread(target=self._read_all, daemon=True)
+                self._reading.start()
+            reading = self._reading
+        reading.join(seconds)
+        return not reading.is_alive()
+
+    def entries_so_far(self) -> list[Entry]:
+        """Those entries that have been read, while `read_ahead` goes on. Outcomes may still change, see `Summary`."""
+        entries = [entry for file in self.files for entry in file.entries]
+        self._judge([entry.summary for entry in entries if entry.summary and not entry.summary.outcomes])
+        return entries
+
+    @property
+    def share(self) -> float:
+        """How much of the files has been read, from 0 to 1, while `read_ahead` goes on."""
+        return min(file.share for file in self.files)
+
+    def _read_all(self) -> None:
+        with contextlib.suppress(MarlGemError):  # who asks for the entries is told
+            self.entries()
 
     @property
     def stamp(self) -> tuple[tuple[int, ...], ...]:
@@ -196,8 +228,21 @@ class RunReader:
                 ending=episode.ending,
             )
 
+    def problem(self, name: str) -> str:
+        """Why a file of the run, config.json or report.json, cannot be shown; empty if it can, or is not there."""
+        try:
+            self._parsed(name)
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError) as error:
+            return f"{name} cannot be read, or is damaged: {error}"
+        return ""
+
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            return parse_object(read_inside(self.folder / name, self._root, MOST_BYTES)) if self._is_folder else {}
+            return self._parsed(name)
         except (OSError, ValueError):
             return {}
+
+    def _parsed(self, name: str) -> dict[str, Any]:
+        return parse_object(read_inside(self.folder / name, self._root, MOST_BYTES)) if self._is_folder else {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from marl_gem.env import Infos, MultiAgentEnv, Observations
-from marl_gem.errors import ConfigError, EnvError
+from marl_gem.errors import ConfigError, EnvError, ScenarioFault
 from marl_gem.faults import close_env, message_of, shown
 from marl_gem.seeding import derive_seed
 from marl_gem.step_results import as_reset, as_step
@@ -140,7 +140,9 @@ class Slot:
         truncations: dict[str, bool],
         infos: Infos,
     ) -> Result:
-        done = env.done
+        done = bool(env.done)
+        if not (done or observations):
+            raise ScenarioFault(f"{env.scenario}: the episode is not over, but no agent observes anything")
         result = Result(
             self.index,
             self.episode,

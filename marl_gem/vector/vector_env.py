@@ -62,7 +62,7 @@ class VectorEnv:
             seed: what the seeds of all episodes derive from; without one it is drawn, see `envs.seed`.
             autoreset: "next_step", "same_step" or "off".
             workers: the greatest number of threads that take steps; with 0, `send` takes the steps itself. By
-                default 0 or, if an env is `blocking`, as many as there are envs.
+                default 0 or, if an env is `blocking` or `awaits`, as many as there are envs.
 
         Raises:
             ConfigError: there are no envs, or two differ in their agents, or an argument is not valid.
@@ -85,7 +85,8 @@ class VectorEnv:
         self._started: set[int] = set()  # steps given to threads, and not received yet
         self._ready: dict[int, Result | BaseException] = {}  # finished, and not received yet
         if workers is None:
-            workers = len(makes) if any(slot.env is not None and slot.env.blocking for slot in self._slots) else 0
+            waits = any(slot.env is not None and (slot.env.blocking or slot.env.awaits) for slot in self._slots)
+            workers = len(makes) if waits else 0
         self._workers = Workers(workers, self._ready) if workers else None
         self._closed = False
         self._finalizer = weakref.finalize(self, _abandon, self._slots, self._workers)

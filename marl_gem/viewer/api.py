@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.folder import CONFIG, REPORT
 from marl_gem.runs.index import Entry
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.parts import pretty
@@ -24,6 +25,9 @@ MOST_ROWS = 500
 
 CACHED = 32
 """So many lists and overviews are kept, so that scrolling does not search again."""
+
+PATIENCE = 0.3
+"""So many seconds a question waits for a run that is being read, before it is answered with a part."""
 
 RAW = 2_000
 """The most characters of a broken line that are shown."""
@@ -41,6 +45,7 @@ class Api:
         self.questions: dict[str, Callable[[Parameters], Any]] = {
             "runs": self.runs,
             "run": self.run,
+            "progress": self.progress,
             "episodes": self.episodes,
             "position": self.position,
             "episode": self.episode,
@@ -65,24 +70,41 @@ class Api:
         }
 
     def run(self, parameters: Parameters) -> dict[str, Any]:
-        """One run: its numbers, its configuration and report, and the filters and sort keys of its table."""
+        """One run: its numbers, its configuration and report, and the filters and sort keys of its table.
+
+        Of a large run the numbers are those of the episodes that were read within `PATIENCE`; `reading` then is the
+        share of the files that this is.
+        """
         run = self._run(parameters)
-        entries = run.entries()
-        numbers: dict[str, Any] = self._cached(("run", run.name, run.stamp), lambda: _plain(overview(entries)))
+        while not (complete := run.read_ahead(PATIENCE)) and not run.entries_so_far():
+            pass  # each attempt waits
+        if complete:
+            entries = run.entries()
+            numbers: dict[str, Any] = self._cached(("run", run.name, run.stamp), lambda: _plain(overview(entries)))
+        else:
+            numbers = _plain(overview(run.entries_so_far()))
         return numbers | {
+            "reading": None if complete else run.share,
             "name": run.name,
             "path": str(run.path),
             "changed": run.changed,
-            "config": pretty(run.config) if run.config else "",
-            "report": pretty(run.report) if run.report else "",
+            "config": pretty(run.config) if run.config else run.problem(CONFIG),
+            "report": pretty(run.report) if run.report else run.problem(REPORT),
             "pictures": run.pictures,
             "filters": [*FILTERS, *LINES],
             "sorts": list(SORTS),
         }
 
+    def progress(self, parameters: Parameters) -> dict[str, Any]:
+        """How much of a run has been read: a share, or None if it is all."""
+        run = self._run(parameters)
+        return {"reading": None if run.read_ahead(PATIENCE) else run.share}
+
     def episodes(self, parameters: Parameters) -> dict[str, Any]:
-        """Some rows of a run's table."""
-        found = self._select(self._run(parameters), _query(parameters))
+        """Some rows of a run's table. All episodes, in order, are those that have been read; others wait for all."""
+        run, query = self._run(parameters), _query(parameters)
+        everything = query == Query() and not run.read_ahead(PATIENCE)
+        found = run.entries_so_far() if everything else self._select(run, query)
         start, count = (max(0, _number(parameters, name, default)) for name, default in (("start", 0), ("count", 100)))
         return {"total": len(found), "rows": [_row(entry) for entry in found[start : start + min(count, MOST_ROWS)]]}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
@@ -15,6 +15,9 @@ from marl_gem.types import Observation, Role
 Aspect: TypeAlias = Literal["observations", "actions", "rewards", "ending", "prompts"]
 """What a wrapper may change."""
 
+AroundStep: TypeAlias = Generator[Mapping[str, str], Step, Step]
+"""What `Wrapper.around_step` is: it yields actions, gets what the wrapped env made of them, and returns a step."""
+
 
 def forwarded(name: str) -> Any:
     """An attribute that is read from and set on the wrapped env."""
@@ -24,9 +27,13 @@ def forwarded(name: str) -> Any:
 class Wrapper(MultiAgentEnv):
     """An env around an env, which changes one thing and forwards the rest.
 
-    To write one, override the methods that change, mostly `step`, and call `super()` for the wrapped env's part.
+    To write one, override the methods that change, and call `super()` for the wrapped env's part. For steps override
+    `around_step`; what stands before its `yield` happens before the wrapped env's step, and what follows it after.
     Wrong actions must raise there, before the wrapper has changed anything. A wrapper writes infos and truncations
     into the dicts that the env gave; it leaves the other dicts and observations as they are, and returns new ones.
+
+    A wrapper may override `step` itself, and call `super().step`. Around an env that `awaits` it is then stepped in a
+    thread.
 
     A wrapper that a command line or a configuration can name takes, besides the env, plain values only: numbers,
     text, booleans, lists.
@@ -46,6 +53,8 @@ class Wrapper(MultiAgentEnv):
     settles: frozenset[Aspect] = frozenset()
     """What no wrapper around this one may change, because this one relies on it."""
 
+    _overrides_step = False
+
     def __init__(self, env: MultiAgentEnv) -> None:
         if not isinstance(env, MultiAgentEnv):
             raise ConfigError(
@@ -57,13 +66,14 @@ class Wrapper(MultiAgentEnv):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         del cls.scenario  # the base class has set it to the class's name, but a wrapped env keeps its id
+        if "step" in vars(cls) and "step_async" not in vars(cls):
+            cls._overrides_step = True
 
     # Attributes of the env
 
     possible_agents = forwarded("possible_agents")
     selector = forwarded("selector")
     max_steps = forwarded("max_steps")
-    blocking = forwarded("blocking")
     tasks = forwarded("tasks")
     possible_actions = forwarded("possible_actions")
     trivial_baselines = forwarded("trivial_baselines")
@@ -76,6 +86,14 @@ class Wrapper(MultiAgentEnv):
     truncations = forwarded("truncations")
     infos = forwarded("infos")
     rng = forwarded("rng")
+
+    @property
+    def blocking(self) -> bool:  # type: ignore[override]
+        return self.env.blocking or (self.env.awaits and self._overrides_step)
+
+    @property
+    def awaits(self) -> bool:  # type: ignore[override]
+        return self.env.awaits and not self._overrides_step
 
     @property
     def agents(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -100,10 +118,42 @@ class Wrapper(MultiAgentEnv):
         self._state = "live"
         return observations, infos
 
+    def around_step(self, actions: Mapping[str, str]) -> AroundStep:
+        """What `step` and `step_async` do: yields the actions of a step of the wrapped env, is sent its results, and
+        returns its own. As a rule it yields once; what the wrapped env raises is raised there.
+        """
+        return (yield actions)
+
     def step(self, actions: Mapping[str, str]) -> Step:
+        around = self._enter_step(actions)
+        given, step = _resume(around.send, None)
+        while step is None:
+            try:
+                results = self.env.step(given)
+            except BaseException as error:
+                given, step = _resume(around.throw, error)
+            else:
+                given, step = _resume(around.send, results)
+        return step
+
+    async def step_async(self, actions: Mapping[str, str]) -> Step:
+        if self._overrides_step:
+            return self.step(actions)
+        around = self._enter_step(actions)
+        given, step = _resume(around.send, None)
+        while step is None:
+            try:
+                results = await self.env.step_async(given)
+            except BaseException as error:
+                given, step = _resume(around.throw, error)
+            else:
+                given, step = _resume(around.send, results)
+        return step
+
+    def _enter_step(self, actions: Mapping[str, str]) -> AroundStep:
         if self._state != "live":
             raise EpisodeOver(f"{self.scenario}: the episode is {self._state}; call reset() to start a new one")
-        return self.env.step(actions)
+        return self.around_step(actions)
 
     def observe(self, agent: str) -> Observation:
         return self.env.observe(agent)
@@ -131,6 +181,14 @@ class Wrapper(MultiAgentEnv):
 
 
 Wrapper.scenario = forwarded("scenario")  # here, because MultiAgentEnv gives every class its own name
+
+
+def _resume(proceed: Callable[[Any], Mapping[str, str]], value: object) -> tuple[Mapping[str, str], Step | None]:
+    """Let `around_step` go on: the actions that it yields, or the step that it returns."""
+    try:
+        return proceed(value), None
+    except StopIteration as end:
+        return {}, end.value
 
 
 def agent_ids(agents: str | Iterable[str] | None) -> frozenset[str] | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from marl_gem import views
-from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
+from marl_gem.awaiting import wait_for
+from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError
 from marl_gem.types import Message, Observation, Response, Role
 from marl_gem.views import AnyView, Exchange, History
-from marl_gem.wrappers.base import Wrapper
+from marl_gem.wrappers.base import AroundStep, Wrapper
 from marl_gem.wrappers.observations import ObservationWrapper
 
 Template: TypeAlias = Callable[[Sequence[Message]], Observation]
@@ -78,10 +78,10 @@ class ShowHistory(ObservationWrapper):
         self._histories = {}
         return self._change(observations, infos), infos
 
-    def step(self, actions: Mapping[str, str]) -> Step:
+    def around_step(self, actions: Mapping[str, str]) -> AroundStep:
         self._check_loop()
         seen = {agent: self.env.observe(agent) for agent in self.acting}
-        observations, rewards, terminations, truncations, infos = Wrapper.step(self, actions)
+        observations, rewards, terminations, truncations, infos = yield actions
         for agent, text in actions.items():
             self._histories.setdefault(agent, History()).append(Exchange(seen[agent], Response(text)))
         return self._change(observations, infos), rewards, terminations, truncations, infos
@@ -92,51 +92,6 @@ class ShowHistory(ObservationWrapper):
             _refuse_running_loop()
 
 
-class _SharedLoop:
-    """An event loop in a thread, in which synchronous code awaits views; it exists as long as somebody waits.
-
-    Callers that wait at the same time share it, because a model must not be used in two event loops at once.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting = 0
-
-    def wait_for(self, messages: Awaitable[list[Message]]) -> list[Message]:
-        async def wait() -> list[Message]:
-            return await messages
-
-        with self._lock:
-            if not self._waiting:
-                self._begin()
-            self._waiting += 1
-            answer = asyncio.run_coroutine_threadsafe(wait(), self._runner.get_loop())
-        try:
-            return answer.result()
-        finally:
-            answer.cancel()  # if the wait was interrupted, by Ctrl-C for instance
-            with self._lock:
-                self._waiting -= 1
-                if not self._waiting:
-                    self._end()
-
-    def _begin(self) -> None:
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._thread = threading.Thread(
-            target=self._runner.get_loop().run_forever, name="marl_gem-history", daemon=True
-        )
-        self._thread.start()
-
-    def _end(self) -> None:
-        loop = self._runner.get_loop()
-        loop.call_soon_threadsafe(loop.stop)
-        self._thread.join()
-        self._runner.close()
-
-
-_shared_loop = _SharedLoop()
-
-
 def _wait_for(messages: Awaitable[list[Message]]) -> list[Message]:
     try:
         _refuse_running_loop()
@@ -144,7 +99,11 @@ def _wait_for(messages: Awaitable[list[Message]]) -> list[Message]:
         if inspect.iscoroutine(messages):
             messages.close()
         raise
-    return _shared_loop.wait_for(messages)
+
+    async def wait() -> list[Message]:
+        return await messages
+
+    return wait_for(wait())
 
 
 def _refuse_running_loop() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from marl_gem.env import MultiAgentEnv, Step
+from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError
 from marl_gem.faults import FAULTS
 from marl_gem.types import Metadata
-from marl_gem.wrappers.base import Wrapper
+from marl_gem.wrappers.base import AroundStep, Wrapper
 
 
 class TimeLimit(Wrapper):
@@ -50,8 +50,8 @@ class TimeLimit(Wrapper):
     def metadata(self) -> Metadata:  # type: ignore[override]
         return msgspec.structs.replace(self.env.metadata, zero_sum=None)
 
-    def step(self, actions: Mapping[str, str]) -> Step:
-        observations, rewards, terminations, truncations, infos = super().step(actions)
+    def around_step(self, actions: Mapping[str, str]) -> AroundStep:
+        observations, rewards, terminations, truncations, infos = yield actions
         if self._limit is not None and self.steps >= self._limit and self.agents:
             observations = {}
             for agent in [agent for agent in rewards if agent in self.agents]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
+from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError
 from marl_gem.faults import FAULTS
 from marl_gem.types import Observation
-from marl_gem.wrappers.base import Wrapper, agent_ids
+from marl_gem.wrappers.base import AroundStep, Wrapper, agent_ids
 
 
 class ObservationWrapper(Wrapper):
@@ -25,8 +25,8 @@ class ObservationWrapper(Wrapper):
         observations, infos = super().reset(seed=seed, options=options)
         return self._change(observations, infos), infos
 
-    def step(self, actions: Mapping[str, str]) -> Step:
-        observations, rewards, terminations, truncations, infos = super().step(actions)
+    def around_step(self, actions: Mapping[str, str]) -> AroundStep:
+        observations, rewards, terminations, truncations, infos = yield actions
         return self._change(observations, infos), rewards, terminations, truncations, infos
 
     def observe(self, agent: str) -> Observation:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
+from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError
 from marl_gem.faults import FAULTS
-from marl_gem.wrappers.base import Wrapper
+from marl_gem.wrappers.base import AroundStep, Wrapper
 
 
 class Parser(NamedTuple):
@@ -126,12 +126,12 @@ class ParseAction(Wrapper):
         self._rewrite_legal_actions(infos)
         return observations, infos
 
-    def step(self, actions: Mapping[str, str]) -> Step:
+    def around_step(self, actions: Mapping[str, str]) -> AroundStep:
         if not self.acting:
-            return super().step(actions)  # which raises and says why nobody acts
+            return (yield actions)  # which raises and says why nobody acts
         self.check_actions(actions)
         found = {agent: self._parse(text) for agent, text in actions.items()}
-        step = super().step({agent: self._given(text, found[agent]) for agent, text in actions.items()})
+        step = yield {agent: self._given(text, found[agent]) for agent, text in actions.items()}
         infos = step[-1]
         for agent in actions:
             infos[agent]["parsed"] = found[agent]

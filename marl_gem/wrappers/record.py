@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
+from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.episode_builder import EpisodeBuilder
 from marl_gem.errors import EpisodeOver, InvalidAction, JournalError, RecordError
 from marl_gem.faults import FAULTS, message_of
@@ -14,7 +14,7 @@ from marl_gem.runs.folder import EPISODES
 from marl_gem.runs.journal import Journal
 from marl_gem.step_results import as_step
 from marl_gem.types import EpisodeError, Response, to_json
-from marl_gem.wrappers.base import Wrapper
+from marl_gem.wrappers.base import AroundStep, Wrapper
 
 
 class RecordEpisodes(Wrapper):
@@ -67,16 +67,16 @@ class RecordEpisodes(Wrapper):
         self._count += 1
         return observations, infos
 
-    def step(self, actions: Mapping[str, str]) -> Step:
+    def around_step(self, actions: Mapping[str, str]) -> AroundStep:
         episode = self._builder
         if episode is None:
-            return super().step(actions)
+            return (yield actions)
         responses: dict[str, Response] = {}
         try:
             self.check_actions(actions)  # before any role is recorded
             responses = {agent: episode.response(agent, Response(text)) for agent, text in actions.items()}
             self._record_roles(episode)
-            step = super().step(actions)
+            step = yield actions
             observations, rewards, terminations, truncations, infos = as_step(step, self.scenario)
             observations, infos = episode.observed(observations, infos)
         except (InvalidAction, EpisodeOver):

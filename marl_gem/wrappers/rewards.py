@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
+from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError
 from marl_gem.faults import FAULTS
 from marl_gem.types import Metadata
-from marl_gem.wrappers.base import Wrapper, agent_ids
+from marl_gem.wrappers.base import AroundStep, Wrapper, agent_ids
 
 
 class RewardWrapper(Wrapper):
@@ -49,8 +49,8 @@ class RewardWrapper(Wrapper):
         self._rewards, self._returns = dict(self.env.rewards), dict(self.env.returns)
         return begun
 
-    def step(self, actions: Mapping[str, str]) -> Step:
-        observations, given, terminations, truncations, infos = super().step(actions)
+    def around_step(self, actions: Mapping[str, str]) -> AroundStep:
+        observations, given, terminations, truncations, infos = yield actions
         before, after = self._returns_before, dict(self.env.returns)
         others = {agent: after[agent] - before.get(agent, 0.0) for agent in after if agent not in given}
         try:

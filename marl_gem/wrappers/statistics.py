@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
+from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError
-from marl_gem.wrappers.base import Wrapper
+from marl_gem.wrappers.base import AroundStep, Wrapper
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -81,8 +81,8 @@ class EpisodeStatistics(Wrapper):
         self._started = time.perf_counter()
         return begun
 
-    def step(self, actions: Mapping[str, str]) -> Step:
-        step = super().step(actions)
+    def around_step(self, actions: Mapping[str, str]) -> AroundStep:
+        step = yield actions
         self._turns.update(actions.keys())
         for agent, info in step[-1].items():
             if "final_observation" in info:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, TypeAlias
 
 from marl_gem.scenarios.tau.domain import Task, Verdict
@@ -32,5 +32,5 @@ class Dialogue(NamedTuple):
         return [text for speaker, text in self.messages if speaker == "user" and text.replace(STOP, "").strip()]
 
 
-UserReward: TypeAlias = Callable[[Dialogue], float]
-"""From a finished dialogue to the user's reward."""
+UserReward: TypeAlias = Callable[[Dialogue], float | Awaitable[float]]
+"""From a finished dialogue to the user's reward, or to an awaitable that gives it."""

@@ -19,7 +19,7 @@ from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import InvalidOption
 from marl_gem.scenarios.tau.dialogue import STOP, Dialogue, End, UserReward
 from marl_gem.scenarios.tau.domain import Domain, Task
-from marl_gem.scenarios.tau.reward import failure, fidelity, measure_fidelity, reward_named
+from marl_gem.scenarios.tau.reward import USER_REWARDS, failure, fidelity, measure_fidelity, reward_named
 from marl_gem.selectors.directed import DirectedSelector
 from marl_gem.tools.calls import BrokenCall, read_calls
 from marl_gem.types import ContentPart, Metadata, Observation, Role, ToolCall
@@ -61,7 +61,8 @@ class TauEnv(MultiAgentEnv):
             reward is 0 unless the task's reference calls transfer too.
         user_reward: "task" (the assistant's reward), "fidelity" (to the instruction; `fidelity` in the user's last
             info has its parts), "judge:MODEL" with a model as `llm.models` reads it, or a function of a `Dialogue`,
-            such as a `judge.Judge`.
+            such as a `judge.Judge`; it may be asynchronous, and is then awaited. A function that blocks says so with
+            an attribute `blocking`.
         official: the rules of published scores; for those of the seats see `official_seats.py`. The user has the
             official simulator's prompt if the import found it. A call that cannot be read ends the dialogue with
             reward 0, as the official code raises there. The content of a call named `respond` is sent to the user.
@@ -101,6 +102,7 @@ class TauEnv(MultiAgentEnv):
         self.tasks = len(domain.splits[split]) if task is None else None
         self._user_reward = user_reward if callable(user_reward) else reward_named(user_reward)
         self.blocking = bool(getattr(self._user_reward, "blocking", False))
+        self.awaits = self._user_reward not in USER_REWARDS.values()
         self.metadata = Metadata(turn_order="sequential", reward_range=None if callable(user_reward) else (0.0, 1.0))
 
     @property
@@ -254,7 +256,8 @@ class TauEnv(MultiAgentEnv):
         if why:
             verdict = verdict._replace(reward=0.0)
         dialogue = Dialogue(self.task, tuple(self.dialogue), verdict, end)
-        self.rewards = {ASSISTANT: verdict.reward, USER: self._user_reward(dialogue)}
+        rewards: dict[str, Any] = {ASSISTANT: verdict.reward, USER: self._user_reward(dialogue)}
+        self.rewards = rewards  # the user's may be an awaitable
         flags = self.truncations if end == "cut off" else self.terminations
         flags.update(dict.fromkeys(self.agents, True))
         for agent in self.agents:

@@ -5,12 +5,11 @@ env = marl_gem.make("tau:retail-mini-v0", user_reward=Judge(model))
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import threading
 from typing import Any
 
+from marl_gem.episode_clock import waiting_for_model
 from marl_gem.errors import LLMError
 from marl_gem.llm import LLM, Sampling
 from marl_gem.scenarios.tau.dialogue import Dialogue
@@ -30,46 +29,33 @@ Dialogue, from the first message to the last:
 class Judge:
     """Asks a language model how well the user played its part, given the instruction and the dialogue.
 
-    An env waits for the answer, so it steps in threads; all questions go through one event loop, which may serve
-    any number of envs. A model that runs in this process must not be shared with the rollout: it cannot
-    answer on two event loops.
+    The env awaits the answer: rollouts ask in their own event loop, where the judge may share a model in this process
+    with the agents. Its time does not count against an episode's limit.
 
     Args:
         llm: the model.
         sampling: how it answers; by default the most likely tokens, up to 16.
     """
 
-    blocking = True
-
     def __init__(self, llm: LLM, sampling: Sampling | None = None) -> None:
         self.llm = llm
         self.sampling = sampling or Sampling(max_tokens=16, temperature=0.0)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Judge:
         return self  # forked envs ask the same model
 
-    def __call__(self, dialogue: Dialogue) -> float:
+    async def __call__(self, dialogue: Dialogue) -> float:
         """From 0 to 1.
 
         Raises:
             LLMError: the model fails, or answers without a number from 0 to 10.
         """
-        asked = self.llm.complete([{"role": "user", "content": question(dialogue)}], self.sampling, 0)
-        answer = asyncio.run_coroutine_threadsafe(asked, self._running()).result()
+        with waiting_for_model(self.llm.name, counts=False):
+            answer = await self.llm.complete([{"role": "user", "content": question(dialogue)}], self.sampling, 0)
         numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w])", answer.text[-1000:])
         if not numbers or not 0 <= float(numbers[0]) <= 10:
             raise LLMError(f"{self.llm.name} should judge a user from 0 to 10, but said {answer.text[:80]!r}")
         return float(numbers[0]) / 10
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        """The event loop, started with the first question."""
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="marl_gem-judge", daemon=True).start()
-            return self._loop
 
 
 def question(dialogue: Dialogue) -> str:

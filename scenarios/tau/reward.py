@@ -111,7 +111,7 @@ def reward_named(name: str) -> UserReward:
 
 @lru_cache(None)
 def _judge(model: str) -> UserReward:
-    """The judge for a model, shared by all envs, since each judge has a thread with an event loop."""
+    """The judge for a model, shared by all envs, and so the model's connections and its circuit breaker."""
     from marl_gem.llm.models import Models
 
     return Judge(Models().get(model))

@@ -69,11 +69,14 @@ def _parameter(parameter: Any) -> Parameter:
 
 
 class Grammar:
-    """Draws command lines for a world that `command_world.build` made."""
+    """Draws command lines for a world that `command_world.build` made; without `training` none needs torch."""
 
-    def __init__(self, world: Path, seed: int) -> None:
+    def __init__(self, world: Path, seed: int, *, training: bool = True) -> None:
         self.rng = random.Random(seed)
-        self.commands = commands()
+        self.commands = {
+            words: parameters for words, parameters in commands().items() if training or words != ("train",)
+        }
+        self.training = training
         names = sorted({str(path.relative_to(world)) for path in world.rglob("*") if "model" not in path.parts})
         self.paths = names
         self.runs = [name for name in names if name.startswith(("good/", "damaged/")) and name.count("/") == 1]
@@ -166,8 +169,16 @@ class Grammar:
 
     def _who(self) -> str:
         run = self.rng.choice((*self.runs, "old_training", "good/old_training"))
-        hostile = (self.rng.choice(_POLICIES), f"random,{self._assignment()}", f"{run},{self._assignment()}")
-        files = (f"replay:{run}", f"replay:{self._path()}", run, f"{run}@2", f"hf:{self._path()}")
+        hostile: tuple[str, ...] = (
+            self.rng.choice(_POLICIES),
+            f"random,{self._assignment()}",
+            f"{run},{self._assignment()}",
+        )
+        files: tuple[str, ...] = (f"replay:{run}", f"replay:{self._path()}")
+        if self.training:
+            files += (run, f"{run}@2", f"hf:{self._path()}")
+        else:
+            hostile = ("", "@", "x@", f"random,{self._assignment()}")
         return self.rng.choice(("random", "random", "human", "scripted:expert", *_MODELS, *files, *hostile))
 
     def _assignment(self) -> str:

@@ -33,12 +33,13 @@ CANARY = "sk-canary-4711"
 STARTED = "started"
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["marl_gem.cli", "marl_gem.rollout"])
+_IMPORTED = ["marl_gem.cli", "marl_gem.rollout", "matplotlib.font_manager"]
+_PROCESSES.set_forkserver_preload(_IMPORTED)
 
 
 def import_training() -> None:
     """Import what training needs once, for all commands; call it before the first of many."""
-    _PROCESSES.set_forkserver_preload(["marl_gem.cli", "marl_gem.rollout", "marl_gem.trainers.run"])
+    _PROCESSES.set_forkserver_preload([*_IMPORTED, "marl_gem.trainers.run"])
 
 
 class Ended(NamedTuple):
@@ -56,8 +57,8 @@ class Ended(NamedTuple):
     seconds: float
 
 
-def run(line: CommandLine, folder: Path) -> Ended:
-    """Carry out a command line in a folder; it is killed when it does not end."""
+def run(line: CommandLine, folder: Path, limit: float = LIMIT) -> Ended:
+    """Carry out a command line in a folder; after `limit` seconds it is interrupted, and killed if it does not end."""
     with tempfile.TemporaryDirectory(prefix="marl_gem_output_") as streams:
         for name in ("out", "err"):
             (Path(streams) / name).touch()
@@ -66,11 +67,11 @@ def run(line: CommandLine, folder: Path) -> Ended:
         process = _PROCESSES.Process(target=_work, args=(line, str(folder), streams))
         process.start()
         assert process.pid is not None
-        process.join(LIMIT)
+        process.join(limit)
         interrupts = 0
         while process.is_alive() and interrupts < PATIENCE:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGINT)
+                os.killpg(process.pid, signal.SIGINT)  # as a terminal does
             interrupts += 1
             process.join(2)
         if process.is_alive():

@@ -110,7 +110,7 @@ def _play(
     if result.report.episodes.counted != TASKS - len(failed) or result.pending != len(failed):
         problems.append(f"the report counts {result.report.episodes}")
     problems += _look(out, folder)
-    again = evaluate(scenario, policy(), n=TASKS, seed=seed, out=out, resume=True, concurrency=3)
+    again = evaluate(make(), policy(), n=TASKS, seed=seed, out=out, resume=True, concurrency=3)
     if bad is not None and again.pending != len(bad):
         problems.append(f"resumed, {again.pending} are pending")
     whole = evaluate(type(scenario.__name__, (Game,), {}), Player(), n=TASKS, seed=seed, out=out, resume=True)

@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def marl_gem(folder: Path, *words: str, **streams: str) -> Ended:
-    ended = run(CommandLine([*words], **streams), folder)  # type: ignore[arg-type]
+    ended = run(CommandLine([*words], **streams), folder, limit=120)  # type: ignore[arg-type]
     assert "Traceback" not in ended.err + ended.out and "Exception ignored" not in ended.err, ended.err
     return ended
 

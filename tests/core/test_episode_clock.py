@@ -267,6 +267,7 @@ class Asking(MultiAgentEnv):
         self.rewards["a"] = float(actions["a"] == "ok")
 
 
+@pytest.mark.slow
 def test_no_episode_is_cut_because_the_server_was_away() -> None:
     pytest.importorskip("aiohttp")
     from marl_gem.llm.http import HTTPModel
@@ -277,20 +278,20 @@ def test_no_episode_is_cut_because_the_server_was_away() -> None:
     async def outage() -> None:
         await asyncio.sleep(0.15)
         await server.stop()
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.5)
         await server.start()
 
     async def scenario() -> list[Episode]:
         await server.start()
         llm = Retrying(HTTPModel(server.url), backoff=Backoff(0.02, 0.2))
-        jobs = [Job(seed, LLMPolicy(llm), id=str(seed), limits=Limits(seconds=0.5)) for seed in range(200)]
+        jobs = [Job(seed, LLMPolicy(llm), id=str(seed), limits=Limits(seconds=2)) for seed in range(60)]
         disturbing = asyncio.create_task(outage())
         async with asyncio.timeout(60):
-            episodes = [episode async for episode in stream(Asking, jobs, concurrency=20)]
+            episodes = [episode async for episode in stream(Asking, jobs, concurrency=10)]
             await disturbing
         await server.stop()
         return episodes
 
     episodes = asyncio.run(scenario())
-    assert len(episodes) == 200 and all(episode.returns == {"a": 3.0} for episode in episodes)
-    assert max(episode.seconds for episode in episodes) > 0.9, "some were played during the outage"
+    assert len(episodes) == 60 and all(episode.returns == {"a": 3.0} for episode in episodes)
+    assert max(episode.seconds for episode in episodes) > 2, "some were played during the outage"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marl_gem.evaluation.estimates import Estimate, estimate, pass_at_k, pass_hat_k, passes, quantile
+from marl_gem.evaluation.estimates import MOST_RESAMPLED, Estimate, estimate, pass_at_k, pass_hat_k, passes, quantile
 
 
 class TestEstimates:
@@ -74,6 +74,19 @@ class TestEstimates:
         independent = estimate([[value] for values in once for value in values * 10], 7)
         assert independent is not None and independent.low is not None and tenfold.low is not None
         assert independent.low > tenfold.low
+
+    @pytest.mark.parametrize("proportion", [True, False])
+    def test_many_tasks_have_the_interval_that_resampling_would_find(self, proportion: bool) -> None:
+        rng = random.Random(1)
+        tasks = [[float(rng.random() < 0.3) for _ in range(rng.choice((1, 3)))] for _ in range(MOST_RESAMPLED + 1)]
+        many, resampled = estimate(tasks, 1, proportion), estimate(tasks[:-1], 1, proportion)
+        assert many and resampled and many.high and many.low and resampled.high and resampled.low
+        assert many.mean == pytest.approx(resampled.mean, abs=1e-3)
+        assert many.high - many.low == pytest.approx(resampled.high - resampled.low, rel=0.1)
+
+    def test_a_share_of_many_tasks_lies_within_0_and_1(self) -> None:
+        estimated = estimate([[1.0]] * 10_000 + [[0.0]], 1, proportion=True)
+        assert estimated and estimated.high == 1.0 and estimated.low and 0.999 < estimated.low < estimated.mean
 
     def test_where_all_agree_a_share_is_not_certain(self) -> None:
         estimated = estimate([[1.0]] * 10, 0, proportion=True)

@@ -31,7 +31,7 @@ FORMAT_1 = Path(__file__).parent / "format_1"
 class TestErrors:
     @pytest.mark.parametrize("numbers", [{"n": 0}, {"repeats": 0}, {"seed": -1}])
     def test_numbers(self, numbers: dict[str, int]) -> None:
-        with pytest.raises(ConfigError, match="n and repeats count from 1, the seed from 0"):
+        with pytest.raises(ConfigError, match=r"is a whole number from [01] to"):
             evaluate(Slow, GUESS, **numbers)  # type: ignore[arg-type]
 
     def test_seats(self) -> None:

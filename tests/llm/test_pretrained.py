@@ -18,7 +18,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from marl_gem.errors import CheckpointError  # noqa: E402
+from marl_gem.errors import CheckpointError, LLMError  # noqa: E402
 from marl_gem.llm.pretrained import check_pretrained, load_pretrained, not_finite  # noqa: E402
 from marl_gem.llm.transformers import load  # noqa: E402
 from tests.llm.folders import change_json, change_weights, sound_model, with_code  # noqa: E402
@@ -290,6 +290,26 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(folder: Path) -> None:
         os.mkfifo(folder / name)
         with pytest.raises(CheckpointError, match=f"{name} is (missing|damaged)"):
             load_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.__init__.__globals__ }}",
+        "{{ cycler.__init__.__globals__.os.mkdir('/tmp/mark') }}",
+        "{% include '/etc/passwd' %}",
+        "{{ 1 // 0 }}",
+        "{{ range(10 ** 12) | list }}",
+        "{{ nothing.at.all }}",
+        "no messages",
+    ],
+)
+def test_a_chat_template_reaches_nothing_and_its_faults_are_the_models(folder: Path, template: str) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    llm = load(folder, device="cpu")
+    with pytest.raises(LLMError, match=r"the chat template of model@0 (refuses|leaves out or repeats) messages"):
+        llm.encode([{"role": "user", "content": "a"}])
 
 
 def test_which_tensor_is_not_finite() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.files import write_json
 from marl_gem.runs.index import EpisodeIndex
 from marl_gem.runs.reader import RunReader
 from marl_gem.types import Response, Turn, to_json
@@ -140,6 +141,18 @@ def test_infinite_numbers_break_a_line(tmp_path: Path) -> None:
     assert not entry.summary and "not an Episode" in entry.broken
 
 
+def test_a_flipped_bit_in_a_report_is_shown_as_damage(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, [episode()])
+    run = opened(folder)
+    assert run.report == {} and run.problem("report.json") == ""
+    write_json(folder / "report.json", {"tokens": 7})
+    assert run.report == {"tokens": 7} and run.problem("report.json") == ""
+    (folder / "report.json").write_text((folder / "report.json").read_text().replace("7", "5", 1))
+    assert run.report == {} and "report.json cannot be read, or is damaged: it does not fit" in run.problem(
+        "report.json"
+    )
+
+
 texts = st.text(st.characters(exclude_categories=()), max_size=30)
 
 
@@ -205,3 +218,17 @@ def test_the_scenarios_of_a_configuration(tmp_path: Path, config: dict[str, Any]
     write_run(tmp_path, [episode()])
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert RunReader(tmp_path).scenarios == scenarios
+
+
+def test_endless_files_and_lines_are_refused_before_they_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "episodes.jsonl"
+    monkeypatch.setattr("marl_gem.runs.index.MOST_LINES", 3)
+    monkeypatch.setattr("marl_gem.runs.index.MOST_BYTES", 10)
+    path.write_text("x\n" * 3)
+    assert len(RunReader(tmp_path).entries()) == 3
+    for content in ("x\n" * 4, "x" * 11, "x\n" + "x" * 100):
+        path.write_text(content)
+        with pytest.raises(RecordError, match="is no file of episodes: it has more than"):
+            RunReader(tmp_path).entries()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -187,6 +188,24 @@ class TestADiskThatFails:
         for attempt in (lambda: journal.append([record("0")]), lambda: Journal(disk / "episodes.jsonl")):
             with pytest.raises(JournalError, match=r"cannot write to .*: Read-only file system"):
                 attempt()
+
+    def test_a_write_that_fails_leaves_what_was_there(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        journal = Journal(path)
+        journal.append([record("0")])
+        failing, fsync = [True], os.fsync
+
+        def fail(descriptor: int) -> None:
+            if failing:
+                failing.clear()
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(JournalError, match=r"cannot write to .*Input/output error.*--resume continues the run"):
+            journal.append([record("1"), record("2")])
+        assert path.read_bytes() == line("0")
+        journal.append([record("1")])
+        assert names(path) == ["0", "1"]
 
 
 class TestAFileThatIsRemoved:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from marl_gem.errors import ScenarioFault
+from marl_gem.errors import LLMError, ScenarioFault
 from marl_gem.policies import ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau.dialogue import STOP, Dialogue
@@ -194,7 +194,7 @@ def judge_saying(text: str) -> ScriptedLLM:
 def test_a_model_may_judge(answer: str, reward: float) -> None:
     model = judge_saying(answer)
     env = begun(user_reward=Judge(model))
-    assert env.blocking
+    assert env.awaits and not env.blocking
     play(env, CANCEL, PRICE, STOP)
     assert env.returns == {"user": pytest.approx(reward), "assistant": 1.0}
     asked = str(model.prompts[0][0]["content"])
@@ -203,9 +203,9 @@ def test_a_model_may_judge(answer: str, reward: float) -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "good", "11", "-1", "gpt4"])
-def test_a_judge_that_gives_no_number_is_a_fault(answer: str) -> None:
+def test_a_judge_that_gives_no_number_is_a_fault_of_its_model(answer: str) -> None:
     env = begun(user_reward=Judge(judge_saying(answer)))
-    with pytest.raises(ScenarioFault, match="judge-model should judge a user from 0 to 10"):
+    with pytest.raises(LLMError, match="judge-model should judge a user from 0 to 10"):
         play(env, "Bye.", STOP)
 
 
@@ -215,6 +215,9 @@ def test_a_judge_serves_many_episodes_at_once_and_within_a_running_loop() -> Non
     jobs = [Job(seed, seating) for seed in range(40)]
     episodes = collect(lambda: make(user_reward=judge), jobs, concurrency=20)
     assert [episode.returns["user"] for episode in episodes] == [0.5] * 40
+
+    (failed,) = collect(lambda: make(user_reward=Judge(judge_saying("good"))), jobs[:1])
+    assert failed.error and (failed.error.origin, failed.error.agent) == ("llm", None)
 
     async def in_a_notebook() -> float:
         env = begun(user_reward=judge)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from marl_gem import cli
 from marl_gem.errors import CheckpointError, ConfigError, MarlGemError
 from marl_gem.policies import LLMPolicy, PolicyPerSeat
 from marl_gem.specs import PolicySpec, load_policy, training_options
@@ -314,3 +315,16 @@ def test_options_that_say_what_is_shown_are_taken(written_desk: Path) -> None:
     specs = [PolicySpec.parse(str(written_desk))]
     assert training_options(specs, DESK) == {"split": "train"}
     assert training_options(specs, DESK, ["split"]) == {}
+
+
+def test_the_options_that_a_policy_brings_along_are_shown(
+    written_desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["marl-gem", "play", DESK, "--seat", f"assistant={written_desk}", "--seat", "user=scripted:expert"]
+    line = "options as in training: split=train (-o sets others)"
+    for more, shown in (([], True), (["-o", "split=test"], False)):
+        monkeypatch.setattr("sys.argv", [*command, *more])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        assert (line in capsys.readouterr().err) == shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +11,7 @@ import pytest
 
 from marl_gem.runs.library import RunLibrary
 from marl_gem.viewer.server import Server
-from tests.viewer.recorded import (
-    Page,
-)
+from tests.viewer.recorded import NoBrowser, Page, chromium
 
 
 @pytest.fixture
@@ -33,24 +30,13 @@ def serve() -> Iterator[Callable[[Path], Server]]:
         server.server_close()
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-
-
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    if not CHROMIUM:
-        pytest.skip("there is no chromium")
-    with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        yield running
-        running.close()
+    try:
+        with chromium() as running:
+            yield running
+    except NoBrowser as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import shutil
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +150,36 @@ def answer(server: Server, question: str) -> Any:
     return json.loads(body)
 
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+
+
+class NoBrowser(Exception):
+    """Why no browser can be started here."""
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser.
+
+    Raises:
+        NoBrowser: there is none.
+    """
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        raise NoBrowser("the package playwright is not installed") from None
+    if not CHROMIUM:
+        raise NoBrowser("there is no chromium")
+    with sync_playwright() as started:
+        running = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield running
+        running.close()
+
+
 class Page:
     """A tab that records errors and requests."""
 
@@ -174,5 +206,5 @@ class Page:
     def close(self) -> None:
         """Check that there were no errors, and no requests to other servers."""
         self.tab.close()
-        assert self.errors == []
+        assert not self.errors, self.errors
         assert all(url.startswith((self.server.url, "data:")) for url in self.requested), self.requested

@@ -12,6 +12,7 @@ import pytest
 
 import marl_gem
 from marl_gem.errors import MarlGemError
+from marl_gem.runs import index
 from marl_gem.runs.library import RunLibrary
 from marl_gem.types import to_json
 from marl_gem.viewer.server import FIRST_PORT, Server
@@ -77,6 +78,30 @@ def test_a_run_may_grow_while_it_is_looked_at(tmp_path: Path, serve: Callable[[P
         assert answer(server, "episodes?run=run")["total"] == answer(server, "run?run=run")["episodes"] == number + 1
     write_run(folder, [])
     assert answer(server, "episodes?run=run") == {"total": 0, "rows": []}
+
+
+def test_a_long_run_is_shown_while_it_is_read(
+    tmp_path: Path, serve: Callable[[Path], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, read = threading.Event(), index._entry
+
+    def slow(key: str, offset: int, line: bytes) -> index.Entry:
+        assert key != "26" or go_on.wait(20)
+        return read(key, offset, line)
+
+    monkeypatch.setattr(index, "SHOWN_EVERY", 10)
+    monkeypatch.setattr(index, "_entry", slow)
+    server = serve(write_run(tmp_path / "run", [episode(n) for n in range(50)]))
+    part = answer(server, "run?run=run")
+    assert part["episodes"] == 20 and 0.3 < part["reading"] < 0.5 and part["agents"][1]["successes"] == 20
+    rows = answer(server, "episodes?run=run&start=15")
+    assert rows["total"] == 20 and rows["rows"][-1]["outcomes"]["assistant"]["success"]
+    assert answer(server, "progress?run=run")["reading"] == part["reading"]
+    threading.Timer(0.1, go_on.set).start()
+    assert answer(server, "episodes?run=run&sort=seed")["total"] == 50, "a search waits for all of the run"
+    assert answer(server, "progress?run=run")["reading"] is None
+    complete = answer(server, "run?run=run")
+    assert complete["episodes"] == answer(server, "episodes?run=run")["total"] == 50 and complete["reading"] is None
 
 
 def test_values_that_json_does_not_have_do_not_break_an_answer(tmp_path: Path, serve: Callable[[Path], Server]) -> None:

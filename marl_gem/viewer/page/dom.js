@@ -31,13 +31,13 @@ function node(child) {
   return child instanceof Node ? child : document.createTextNode(visible(String(child)));
 }
 
-/** The same text with visible control characters: their symbols, or their code points. Lone surrogates are replaced. */
+/** The same text; control and invisible characters become symbols or code points, lone surrogates are replaced. */
 export function visible(text) {
   const shown = text
     .replace(/[\u0000-\u0008\u000b-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
     .replace(
-      /[\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g,
-      (c) => `[U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`,
+      /[\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]/gu,
+      (c) => `[U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}]`,
     );
   return shown.toWellFormed?.() ?? shown;
 }

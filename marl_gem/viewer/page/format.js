@@ -1,4 +1,4 @@
-// Numbers for people.
+// Numbers for people. What JSON has no number for comes as text: "inf", "nan".
 
 const plain = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -16,11 +16,13 @@ export function signed(value) {
 
 export function money(dollars) {
   if (dollars == null) return "\u2013";
+  if (!Number.isFinite(dollars)) return String(dollars);
   if (dollars === 0 || dollars >= 10) return `$${plain.format(Math.round(100 * dollars) / 100)}`;
   return dollars < 0.0001 ? "<$0.0001" : `$${dollars.toFixed(dollars < 0.1 ? 4 : 2)}`;
 }
 
 export function duration(seconds) {
+  if (!Number.isFinite(seconds)) return String(seconds);
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 60) return `${seconds.toFixed(1)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;

@@ -36,6 +36,8 @@ export async function runPage(parameters, signal) {
   const agents = run.agents.map(({ agent }) => agent);
   const query = queryOf(parameters);
   const status = h("span", { class: "muted", role: "status" });
+  const numbers = h("div", { class: "numbers" });
+  const show = () => refill(numbers, agentCards(run, agents), tiles(run));
   const table = episodeTable({
     run,
     agents,
@@ -43,7 +45,8 @@ export async function runPage(parameters, signal) {
     counted: (total) =>
       refill(
         status,
-        total === lines(run) ? plural(total, "episode") : `${count(total)} of ${plural(lines(run), "episode")}`,
+        total >= lines(run) ? plural(total, "episode") : `${count(total)} of ${plural(lines(run), "episode")}`,
+        run.reading != null && `, ${percent(run.reading, 1)} of the run has been read`,
       ),
     sort: (name) => {
       query.reverse = query.sort === name && !query.reverse ? "1" : "";
@@ -52,6 +55,20 @@ export async function runPage(parameters, signal) {
     },
   });
   const controls = filterBar(run, query, () => changed());
+
+  /** While the server reads a long run, show how far it is; then show all of it. */
+  async function readOn() {
+    if (run.reading == null) return;
+    while (run.reading != null) {
+      await new Promise((done) => setTimeout(done, 500));
+      Object.assign(run, await ask("progress", { run: run.name }, signal));
+      table.refresh();
+    }
+    Object.assign(run, await ask("run", { run: run.name }, signal));
+    if (run.agents.some(({ agent }) => !agents.includes(agent))) return dispatchEvent(new Event("hashchange"));
+    show();
+    table.refresh();
+  }
 
   function changed() {
     history.replaceState(null, "", link("run", { run: run.name, ...query }));
@@ -70,18 +87,21 @@ export async function runPage(parameters, signal) {
     ],
     content: [
       heading(run),
-      agentCards(run, agents),
-      tiles(run),
+      numbers,
       h("div", { class: "filters" }, controls.element, status),
       table.element,
     ],
-    ready: () => {
+    ready: async () => {
+      show();
       controls.show();
       table.load(query, parameters.get("at"));
+      await readOn();
       watch(run, signal);
     },
   };
 }
+
+const rounded = (value) => (typeof value === "number" ? Number(value.toFixed(3)) : value);
 
 const lines = (run) => run.episodes + run.failed + run.broken;
 
@@ -134,7 +154,7 @@ function agentCards(run, agents) {
       h(
         "div",
         { class: "line muted small" },
-        h("span", {}, "mean return ", h("b", {}, signed(Number(agent.mean_return.toFixed(3))))),
+        h("span", {}, "mean return ", h("b", {}, signed(rounded(agent.mean_return)))),
         h("span", { class: "spring" }),
         agent.illegal ? badge("warn", `illegal in ${percent(agent.illegal, run.episodes)}`) : null,
       ),

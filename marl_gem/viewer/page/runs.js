@@ -65,6 +65,7 @@ async function fillIn(runs, rows, signal) {
   for (const [index, { name }] of runs.entries()) {
     const cells = rows[index].children;
     try {
+      while ((await ask("progress", { run: name }, signal)).reading != null); // each waits for a moment
       const run = await ask("run", { run: name }, signal);
       refill(cells[1], run.scenarios.join(", ") || cells[1].textContent);
       refill(

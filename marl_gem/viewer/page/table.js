@@ -63,6 +63,23 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
     draw();
   }
 
+  /** Show what there is now, at the same place: fetch all pages again that there are. */
+  async function refresh() {
+    const into = pages;
+    const numbers = [...pages.keys()];
+    const answers = await Promise.all(
+      numbers.map((number) =>
+        ask("episodes", { run: run.name, ...query, start: number * PAGE, count: PAGE }, signal),
+      ),
+    );
+    if (into !== pages || !numbers.length) return; // a newer query has begun
+    numbers.forEach((number, index) => pages.set(number, answers[index].rows));
+    total = answers[0].total;
+    body.style.setProperty("height", `${total * HEIGHT}px`);
+    counted(total);
+    draw();
+  }
+
   function draw() {
     const first = Math.max(0, Math.floor(element.scrollTop / HEIGHT) - 8);
     const last = Math.min(total, Math.ceil((element.scrollTop + element.clientHeight) / HEIGHT) + 8);
@@ -135,6 +152,7 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
   return {
     element,
     load,
+    refresh,
     keys: [
       ["j ArrowDown", "next episode", () => move(1)],
       ["k ArrowUp", "previous episode", () => move(-1)],
