@@ -28,9 +28,10 @@ from marl_gem.scenarios.games.kuhn_analysis import (
     value,
 )
 from marl_gem.scenarios.games.kuhn_poker import moves, situation
-from marl_gem.trainers.config import TrainConfig, parse, read
+from marl_gem.trainers.config import parse, read
 from marl_gem.trainers.imitation import warm_started
 from marl_gem.trainers.schedule import SHARED_POLICY
+from marl_gem.trainers.sections import TrainConfig
 
 
 def strategy(llm: TransformersLLM) -> tuple[dict[InformationSet, float], float]:

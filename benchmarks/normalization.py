@@ -21,10 +21,11 @@ from multiprocessing import get_context
 from statistics import fmean
 
 from marl_gem.overrides import apply_overrides
-from marl_gem.trainers.config import TrainConfig, parse, read
+from marl_gem.trainers.config import parse, read
 from marl_gem.trainers.imitation import warm_started
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.measurement import measure
+from marl_gem.trainers.sections import TrainConfig
 
 NORMALIZATIONS = ("agent", "all", "none")
 

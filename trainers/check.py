@@ -8,9 +8,10 @@ from marl_gem.faults import close_env
 from marl_gem.llm.pretrained import check_pretrained
 from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
-from marl_gem.trainers.config import TrainConfig, TrainingScenario, read, recipes
+from marl_gem.trainers.config import read, recipes
 from marl_gem.trainers.learner import device
 from marl_gem.trainers.schedule import learner_seats, shares, training_phases
+from marl_gem.trainers.sections import TrainConfig, TrainingScenario
 
 STEPS = 100
 """How far into an episode the check looks."""

@@ -47,7 +47,7 @@ from marl_gem.trainers.backends.adapters import CausalModel, SharedBase
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.backends.frozen import fits
 from marl_gem.trainers.checkpoint_state import ADVICE, STATE, CheckpointState, PolicyState, read_state, write_state
-from marl_gem.trainers.config import PolicyConfig, TrainConfig, complete, parse_stored
+from marl_gem.trainers.config import complete, parse_stored
 from marl_gem.trainers.critic import TurnCritic
 from marl_gem.trainers.learner import Learner, make_learner
 from marl_gem.trainers.loop import TrainingLoop
@@ -55,6 +55,7 @@ from marl_gem.trainers.opponent_pool import Snapshot
 from marl_gem.trainers.played import parse_played
 from marl_gem.trainers.samplers.in_process import llm_policy
 from marl_gem.trainers.schedule import SHARED_POLICY, learner_seats
+from marl_gem.trainers.sections import PolicyConfig, TrainConfig
 from marl_gem.trainers.shared_base import fingerprint, load_adapter, load_base
 from marl_gem.trainers.start import record_name, set_threads
 

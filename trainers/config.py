@@ -1,7 +1,7 @@
 """What a training run is told. Everything that happens in a run follows from these values.
 
-A configuration is plain data, from a TOML file or a command line; `parse` makes a frozen `TrainConfig` of it. The
-comment above each field gives its meaning, unit, range and source; the reference page is made from these comments.
+A configuration is plain data, from a TOML file or a command line; `parse` makes a frozen `TrainConfig` of it, whose
+fields stand in `sections.py`.
 """
 
 from __future__ import annotations

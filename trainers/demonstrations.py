@@ -12,8 +12,8 @@ from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
 from marl_gem.specs import load_policy
 from marl_gem.trainers.batch import Trajectory, Transition, completed
-from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.schedule import shares
+from marl_gem.trainers.sections import TrainConfig
 from marl_gem.types import Episode, Observation
 from marl_gem.views import Exchange, View
 

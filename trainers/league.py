@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from marl_gem.trainers.config import LeagueConfig
+from marl_gem.trainers.sections import LeagueConfig
 
 MEMORY = 0.95
 """What a result still counts for after each further update: the policy has changed since."""

@@ -8,9 +8,9 @@ from typing import Any
 from marl_gem.trainers.algorithms import Algorithm
 from marl_gem.trainers.backends.base import Regularization
 from marl_gem.trainers.batch import Batch, Trajectory
-from marl_gem.trainers.config import TrainingConfig
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.rows import Row, merge, split
+from marl_gem.trainers.sections import TrainingConfig
 
 
 def learn(

@@ -15,11 +15,11 @@ from marl_gem.trainers.backends.base import Backend, Weights
 from marl_gem.trainers.backends.frozen import FrozenModel
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.backends.memory import Memory
-from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.critic import TurnCritic
 from marl_gem.trainers.opponent_pool import OpponentPool, Snapshot
 from marl_gem.trainers.samplers.base import Sampler
 from marl_gem.trainers.samplers.in_process import InProcessSampler
+from marl_gem.trainers.sections import TrainConfig
 
 
 @dataclass

@@ -29,11 +29,11 @@ from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.batch import Batch, Trajectory, completed, trajectories
-from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.schedule import SHARED_POLICY, TrainingPhase, cosine, linear, shares, training_phases
+from marl_gem.trainers.sections import TrainConfig
 from marl_gem.types import Episode
 
 

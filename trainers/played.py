@@ -14,8 +14,9 @@ import msgspec
 
 from marl_gem.errors import ConfigError
 from marl_gem.specs import is_learner_name
-from marl_gem.trainers.config import PolicyConfig, canonical
+from marl_gem.trainers.config import canonical
 from marl_gem.trainers.schedule import SHARED_POLICY
+from marl_gem.trainers.sections import PolicyConfig
 from marl_gem.views import view
 
 

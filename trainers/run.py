@@ -27,12 +27,13 @@ from marl_gem.runs.folder import CHECKPOINTS, METRICS, REPORT, is_empty, write_c
 from marl_gem.runs.lock import run_lock
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.check import check
-from marl_gem.trainers.config import TrainConfig, read_config
+from marl_gem.trainers.config import read_config
 from marl_gem.trainers.curve import draw_curve
 from marl_gem.trainers.imitation import warm_up
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.measurement import Matchup, Measurement, measure, stored_matchups, stored_measurement
 from marl_gem.trainers.metrics import MetricsLog, Stage, read_metrics
+from marl_gem.trainers.sections import TrainConfig
 from marl_gem.trainers.start import start
 from marl_gem.types import Episode
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from marl_gem.errors import ConfigError
 from marl_gem.specs import is_learner_name
-from marl_gem.trainers.config import TrainConfig
+from marl_gem.trainers.sections import TrainConfig
 
 SHARED_POLICY = "policy"
 """The name of the policy that holds all seats, where nothing else is said."""

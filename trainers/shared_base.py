@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from marl_gem.errors import CheckpointError, ConfigError
 from marl_gem.llm.pretrained import load_pretrained, not_finite
 from marl_gem.trainers.backends.adapters import ADAPTER, AdapterModel, SharedBase
-from marl_gem.trainers.config import PolicyConfig
+from marl_gem.trainers.sections import PolicyConfig
 
 
 def load_base(policy: PolicyConfig, *, half: bool) -> tuple[SharedBase, PreTrainedTokenizerBase]:

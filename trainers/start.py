@@ -9,11 +9,11 @@ import torch
 from marl_gem.llm.pretrained import load_pretrained
 from marl_gem.seeding import derive_seed
 from marl_gem.trainers.check import imitates
-from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.demonstrations import collect_demonstrations, demonstration_texts
 from marl_gem.trainers.learner import Learner, make_learner
 from marl_gem.trainers.loop import TrainingLoop, seed_part
 from marl_gem.trainers.schedule import learner_seats, training_phases
+from marl_gem.trainers.sections import TrainConfig
 from marl_gem.trainers.shared_base import load_base
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from marl_gem.types import Episode

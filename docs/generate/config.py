@@ -72,11 +72,20 @@ def _structs_in(kind: Any) -> list[type[msgspec.Struct]]:
 
 
 def fields(struct: type[msgspec.Struct]) -> list[Field]:
-    """The fields of a struct that are no sections of their own, in the order of its source.
+    """The fields of a struct that are no sections of their own, in the order of its source, then inherited ones.
 
     Raises:
         Undocumented: one has no comment above it.
     """
+    found: dict[str, Field] = {}
+    for base in struct.__mro__:
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            for field in _own_fields(base):
+                found.setdefault(field.name, field)
+    return list(found.values())
+
+
+def _own_fields(struct: type[msgspec.Struct]) -> list[Field]:
     source = textwrap.dedent(inspect.getsource(struct))
     lines = source.splitlines()
     types = {field.name: field.type for field in msgspec.structs.fields(struct)}

@@ -403,7 +403,7 @@ class FillsInTemplates(Rolls):
             self.infos[agent]["said"] = text.format() if "agent" in text else text[:20]
 
 
-@breaks("hostile_actions", "an empty text raised SystemExit: 1")
+@breaks("hostile_actions", "an empty text raised ScenarioFault: .*SystemExit")
 class Exits(Rolls):
     def _process_actions(self, actions: dict[str, str]) -> None:
         super()._process_actions(actions)

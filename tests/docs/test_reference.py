@@ -14,8 +14,8 @@ from generate.markdown import Undocumented, escape
 
 import marl_gem.registry
 from marl_gem.cli import app
-from marl_gem.trainers.config import TrainConfig
 from marl_gem.trainers.metrics import METRIC_FORMULAS
+from marl_gem.trainers.sections import TrainConfig
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,10 +15,11 @@ import torch
 from marl_gem import MultiAgentEnv, SequentialSelector
 from marl_gem.overrides import apply_overrides
 from marl_gem.runs.journal import read_rows
-from marl_gem.trainers.config import TrainConfig, parse
+from marl_gem.trainers.config import parse
 from marl_gem.trainers.imitation import warm_up
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.run import TrainingRun
+from marl_gem.trainers.sections import TrainConfig
 from marl_gem.trainers.start import start
 
 DESK, KUHN = "tau:desk-v0", "game:KuhnPoker-v0"

@@ -17,10 +17,10 @@ from marl_gem.trainers.algorithms import TokenBatch, policy_gradient
 from marl_gem.trainers.backends.frozen import FrozenModel, copy_weights, load_weights
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.batch import Trajectory
-from marl_gem.trainers.config import PolicyConfig
 from marl_gem.trainers.opponent_pool import OpponentPool, Snapshot
 from marl_gem.trainers.rows import Row, merge
 from marl_gem.trainers.samplers.in_process import InProcessSampler
+from marl_gem.trainers.sections import PolicyConfig
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from tests.trainers.test_batch import transition
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from marl_gem.errors import ConfigError
-from marl_gem.trainers.config import LeagueConfig
 from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.loop import TrainingLoop
+from marl_gem.trainers.sections import LeagueConfig
 from marl_gem.types import Episode
 from tests.trainers.support import desk, kuhn, warmed_up
 

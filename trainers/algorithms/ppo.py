@@ -26,6 +26,7 @@ class PPO:
     """
 
     class Options(SurrogateOptions, frozen=True):
+        # As in `SurrogateOptions`.
         epochs: Annotated[int, Meta(ge=1)] = 4
         # From 0 (the critic's word for all that follows the next turn) to 1 (returns, with the critic as baseline).
         lam: Annotated[float, Meta(ge=0, le=1)] = 0.95

@@ -10,8 +10,8 @@ from marl_gem.policies import LLMPolicy
 from marl_gem.trainers.backends.base import Backend
 from marl_gem.trainers.backends.frozen import FrozenModel, load_weights
 from marl_gem.trainers.backends.local import LocalBackend
-from marl_gem.trainers.config import PolicyConfig
 from marl_gem.trainers.opponent_pool import Snapshot
+from marl_gem.trainers.sections import PolicyConfig
 from marl_gem.types import Episode, Role
 from marl_gem.views import Exchange, History, view, without_reasoning
 
