@@ -29,8 +29,9 @@ def test_a_key_is_redacted_in_every_form(kind: str, form: str) -> None:
     assert len(left) <= 12, "of base64 what belongs to the neighbours stays"
 
 
-@pytest.mark.parametrize("key", [KEYS["every kind of character"], KEYS["letters and digits"]])
-def test_other_texts_stay_as_they_are(key: str) -> None:
+@pytest.mark.parametrize("kind", ["every kind of character", "letters and digits"])
+def test_other_texts_stay_as_they_are(kind: str) -> None:
+    key = KEYS[kind]
     other = new_key()
     texts = [*forms(other).values(), "sk-canary-", key[:20], "", "\\" * 500, "%25" * 200, "&amp;" * 200, "a b\n\t" * 50]
     assert [redact(text, [key]) for text in texts] == texts
