@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -76,30 +76,23 @@ def guarded(origin: Origin, agent: str | None, call: Callable[..., Result], *arg
         raise _failure(origin, error, agent) from error
 
 
-async def guarded_await(
-    origin: Origin, agent: str | None, call: Callable[..., Awaitable[Result]], *arguments: Any
-) -> Result:
-    """Await what a function gives that runs code of an env or an agent.
-
-    Raises:
-        EpisodeFailure: as `guarded` does.
-        CancelledError: this task is cancelled. Any other cancellation is of something within that code.
-    """
-    try:
-        return await call(*arguments)
-    except BaseException as error:
-        task = asyncio.current_task()
-        if is_interrupt(error) or (isinstance(error, asyncio.CancelledError) and task and task.cancelling()):
-            raise
-        raise _failure(origin, error, agent) from error
-
-
 def _failure(origin: Origin, error: BaseException, agent: str | None) -> EpisodeFailure:
     if isinstance(error, InvalidAction):
         origin = "agent"
     elif isinstance(error, LLMError):
         origin = "llm"
     return EpisodeFailure(origin, error, agent)
+
+
+def _ends_more(error: BaseException) -> bool:
+    """Whether what was raised while something was awaited is meant for more than this episode.
+
+    That is Ctrl-C, or the cancellation of this task; any other cancellation is of something within foreign code.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return bool(task and task.cancelling())
+    return is_interrupt(error)
 
 
 async def play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode:
@@ -119,7 +112,9 @@ async def play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode
 
 async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builder: _JobBuilder) -> None:
     agents: dict[str, Agent] = {}
-    begun = await _in_env(env, threads, "reset", job.seed, job.options)
+    blocking = guarded("env", None, lambda: bool(env.blocking))
+    awaits = guarded("env", None, lambda: bool(env.awaits))
+    begun = await _in_env(env, threads, blocking, "reset", job.seed, job.options)
     observations, infos = guarded("env", None, builder.begun, begun)
     while observations:
         for agent_id in observations:
@@ -133,26 +128,29 @@ async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builde
             return
         builder.begin(observations, responses)
         actions = {agent_id: response.text for agent_id, response in responses.items()}
-        step = await _step(env, threads, actions)
-        observations, infos = guarded("env", None, builder.stepped, step)
+        try:  # no function of its own: this runs for every turn
+            if blocking:
+                step = await _in_env(env, threads, blocking, "step", actions)
+            else:
+                step = await env.step_async(actions) if awaits else env.step(actions)
+            observations, infos = builder.stepped(step)
+        except EpisodeFailure:
+            raise
+        except BaseException as error:
+            if _ends_more(error):
+                raise
+            raise _failure("env", error, None) from error
         if observations and (limit := builder.reached(job.limits)):
             builder.limit = limit
             return
 
 
-async def _in_env(env: MultiAgentEnv, threads: EnvThreads, method: str, *arguments: Any) -> Any:
+async def _in_env(env: MultiAgentEnv, threads: EnvThreads, blocking: bool, method: str, *arguments: Any) -> Any:
     """Call a method of an env, in a thread if it blocks."""
     call = guarded("env", None, getattr, env, method)
-    if guarded("env", None, lambda: bool(env.blocking)):
+    if blocking:
         return await threads.run(env, guarded, "env", None, call, *arguments)
     return guarded("env", None, call, *arguments)
-
-
-async def _step(env: MultiAgentEnv, threads: EnvThreads, actions: dict[str, str]) -> Any:
-    """Step an env. Rewards that have to be awaited are awaited here, like the agents' models."""
-    if guarded("env", None, lambda: bool(env.awaits and not env.blocking)):
-        return await guarded_await("env", None, env.step_async, actions)
-    return await _in_env(env, threads, "step", actions)
 
 
 def _make_agent(env: MultiAgentEnv, job: Job, builder: _JobBuilder, agent_id: str) -> Agent:
@@ -187,11 +185,13 @@ async def _ask(
         EpisodeFailure: an agent or its model fails.
     """
 
-    async def act(agent_id: str) -> Response:
-        return builder.response(agent_id, await agents[agent_id].act(observations[agent_id], infos[agent_id]))
-
     async def answer(agent_id: str) -> Response:
-        return await guarded_await("agent", agent_id, act, agent_id)
+        try:
+            return builder.response(agent_id, await agents[agent_id].act(observations[agent_id], infos[agent_id]))
+        except BaseException as error:
+            if _ends_more(error):
+                raise
+            raise _failure("agent", error, agent_id) from error
 
     if len(observations) == 1:
         (agent_id,) = observations
@@ -243,9 +243,10 @@ class _JobBuilder(EpisodeBuilder):
             observations = {}
         elif not observations:
             raise ScenarioFault(f"{env.scenario}: the episode is not over, but no agent observes anything")
-        for agent in observations.keys() - infos.keys():  # it joined in the last step, whose infos do not hold it
-            legal = env.legal_actions(agent)
-            infos = {**infos, agent: {} if legal is None else {"legal_actions": list(legal)}}
+        for agent in observations:
+            if agent not in infos:  # it joined in the last step, whose infos do not hold it
+                legal = env.legal_actions(agent)
+                infos = {**infos, agent: {} if legal is None else {"legal_actions": list(legal)}}
         return self.observed(observations, infos)
 
     def reached(self, limits: Limits) -> str:

@@ -98,17 +98,19 @@ class PlainCopier:
         raise _NotPlain(f"is a {type_name(value)}, not plain data")
 
     def _copy_dict(self, given: dict[Any, Any], levels: int) -> dict[str, Any]:
-        self._count(16 * len(given))
-        copied = {}
-        for key, part in given.items():
-            if type(key) is not str or not key.isascii():
-                key = self._copy_key(key)
-            try:
+        size, copied = 16 * len(given), {}
+        key: Any = None
+        try:
+            for key, part in given.items():
+                if type(key) is not str or not key.isascii():
+                    key = self._copy_key(key)
+                size += len(key)
                 copied[key] = self._copy(part, levels)
-            except _NotPlain as error:
+        except _NotPlain as error:
+            if type(key) is str:
                 error.path.append(key)
-                raise
-        self._count(sum(map(len, copied)))
+            raise
+        self._count(size)
         return copied
 
     def _copy_key(self, key: object) -> str:
@@ -119,8 +121,9 @@ class PlainCopier:
     def _copy_list(self, given: list[Any], levels: int) -> list[Any]:
         self._count(16 * len(given))
         if set(map(type, given)) == {str}:
-            self._count(sum(map(len, given)))
-            return given.copy() if all(map(str.isascii, given)) else list(map(_paired, given))
+            text = "".join(given)
+            self._count(len(text))
+            return given.copy() if text.isascii() else list(map(_paired, given))
         copied: list[Any] = []
         try:
             for part in given:
