@@ -24,7 +24,9 @@ def main() -> int:
     rows: list[Row] = []
     for name in arguments.names:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        rows += importlib.import_module(f"tests.chaos.{name}").long_round(arguments.seed)
+        found = importlib.import_module(f"tests.chaos.{name}").long_round(arguments.seed)
+        print(markdown(found), file=sys.stderr, flush=True)  # at once: a round may take many minutes
+        rows += found
     print(markdown(rows))
     for row in rows:
         for violation in row.violations:
