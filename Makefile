@@ -7,11 +7,12 @@ TORCH ?= torch==2.13.0
 # How many processes run the tests.
 WORKERS ?= 2
 
-.PHONY: help setup demo test chaos docs test-install test-litellm test-numeric test-vllm lint bench clean
+.PHONY: help setup demo test test-long chaos docs test-install test-litellm test-numeric test-vllm lint bench clean
 
 help:
 	@echo "make demo   train a small policy by self-play on TextArena's TicTacToe"
 	@echo "make test   check style and types, then run the tests; ARGS=\"-m 'not slow'\" for a quick round"
+	@echo "make test-long  the tests that take many seconds each, which make test leaves out"
 	@echo "make chaos  the long round of attacks: server faults, kills, damaged files, hostile plug-ins and pages, bad commands"
 	@echo "make docs   build the documentation into docs/_build/html, with warnings as errors"
 	@echo "make test-install  build sdist and wheel, and try them without extras in a clean environment"
@@ -36,7 +37,10 @@ demo: setup
 
 # ARGS come last, so that they win: ARGS="-n 0 -x tests/core" is one process that stops at the first failure.
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not vllm" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not vllm and not long" $(ARGS)
+
+test-long: setup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "long and not vllm" $(ARGS)
 
 # NAMES="kills journal" runs some of them; see tests/chaos.
 chaos: setup

@@ -8,7 +8,7 @@ from tests.chaos.command_grammar import CommandLine
 from tests.chaos.command_process import Ended
 from tests.chaos.commands import ENDS, EXIT_CODE, NO_HARM, NO_TRACEBACK, PLAIN_OUTPUT, Restored, attack, violations
 
-COMMANDS = 40
+COMMANDS = 25
 
 
 def test_command_lines_from_a_grammar() -> None:

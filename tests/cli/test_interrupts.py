@@ -109,6 +109,7 @@ evaluation = {final_episodes = 2, probe_episodes = 2}
 """
 
 
+@pytest.mark.long
 def test_the_second_ctrl_c_ends_a_training(tmp_path: Path, start: Start) -> None:
     pytest.importorskip("torch")
     (tmp_path / "stuck.toml").write_text(TRAINING, "utf-8")

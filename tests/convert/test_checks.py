@@ -46,7 +46,10 @@ def test_another_seed_is_another_episode(name: str) -> None:
     assert len({repr(aec_episode(to_aec(make(name)), seed=seed)) for seed in range(5)}) > 2
 
 
-@pytest.mark.parametrize("name", ONE_AGENT)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name.startswith("ta:RushHour") else ()) for name in ONE_AGENT],
+)
 def test_gymnasium_s_checks(name: str) -> None:
     gymnasium_check_env(to_gymnasium(make(name)))
 

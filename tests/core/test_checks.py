@@ -153,7 +153,17 @@ def test_an_unknown_check_and_an_env_that_cannot_be_made() -> None:
 QUICK = Plan(seeds=(43,), steps=12, copies=3)  # seeds with which the puzzles that may take seconds to make do not
 
 
-@pytest.mark.parametrize("id", [scenario.id for scenario in marl_gem.list() if not scenario.unavailable])
+SLOW_PUZZLES = ("ta:Sudoku", "ta:Sokoban", "ta:RushHour")
+"""Scenarios that take seconds to make a puzzle."""
+
+REGISTERED = [
+    pytest.param(scenario.id, marks=pytest.mark.long if scenario.id.startswith(SLOW_PUZZLES) else ())
+    for scenario in marl_gem.list()
+    if not scenario.unavailable
+]
+
+
+@pytest.mark.parametrize("id", REGISTERED)
 def test_every_registered_scenario_keeps_its_promises(id: str) -> None:
     check_env(functools.partial(marl_gem.make, id), QUICK, only=HERE).raise_if_failed()
 

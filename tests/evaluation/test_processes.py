@@ -58,6 +58,7 @@ SLOW = ("test:Slow-v0", "--seat", "a=scripted:slow", "--seat", "b=scripted:slow"
 
 class TestKilled:
     @pytest.mark.slow
+    @pytest.mark.long
     def test_at_twenty_random_moments_each_episode_is_there_once(self, tmp_path: Path) -> None:
         asked = ("eval", *SLOW, "-n", "300", "--repeats", "2", "--concurrency", "4")
         journal, before, dice = tmp_path / "run" / "episodes.jsonl", b"", random.Random(4)
@@ -157,6 +158,7 @@ class TestTheCommandLine:
         more = marl_gem("eval", "--out", tmp_path / "r", "--resume", "-n", "50")
         assert more.returncode == 0 and len(ids(tmp_path / "r")) == 50
 
+    @pytest.mark.long
     def test_a_grid(self, tmp_path: Path) -> None:
         asked = (
             "eval",

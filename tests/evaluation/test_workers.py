@@ -202,6 +202,7 @@ class TestWorkersThatDie:
 
 
 class TestProcesses:
+    @pytest.mark.long
     def test_no_worker_outlives_a_killed_run(self, tmp_path: Path) -> None:
         process = started("eval", *SLOW, "-n", "200", "--processes", "2", "--out", tmp_path / "run")
         wait_for(lambda: size(tmp_path / "run" / "episodes.jsonl") > 0, process)

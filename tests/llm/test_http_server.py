@@ -128,15 +128,14 @@ async def test_health() -> None:
 def test_one_model_in_several_loops_leaves_nothing_open() -> None:
     """In a separate interpreter, whose warnings show what was not closed."""
     code = """
-        import asyncio, gc
+        import asyncio, gc, socket
         from marl_gem.llm import Sampling
         from marl_gem.llm.http import HTTPModel
         from tests.fake_server import FakeServer, hang
 
         async def use(model, close):
             asyncio.get_running_loop().slow_callback_duration = 60
-            async with FakeServer(hang) as server:
-                model._client.base = model._client.base.with_port(server.port)
+            async with FakeServer(hang, port=port) as server:
                 asking = [model.complete([{"role": "user", "content": "hi"}], Sampling(), 1) for _ in range(9)]
                 stuck, *others = map(asyncio.create_task, asking)
                 await asyncio.sleep(0.1)
@@ -149,10 +148,12 @@ def test_one_model_in_several_loops_leaves_nothing_open() -> None:
                     await model.aclose()
                     await model.aclose()
 
-        model = HTTPModel("http://127.0.0.1:1")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        model = HTTPModel(f"http://127.0.0.1:{port}")
         for close in (True, False, False):
             asyncio.run(use(model, close))
-        dropped = HTTPModel("http://127.0.0.1:1")
+        dropped = HTTPModel(f"http://127.0.0.1:{port}")
         asyncio.run(use(dropped, False))
         del model, dropped
         gc.collect()

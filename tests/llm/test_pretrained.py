@@ -308,7 +308,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(folder: Path) -> None:
 def test_a_chat_template_reaches_nothing_and_its_faults_are_the_models(folder: Path, template: str) -> None:
     (folder / "chat_template.jinja").write_text(template)
     llm = load(folder, device="cpu")
-    with pytest.raises(LLMError, match=r"the chat template of model@0 (refuses|leaves out or repeats) messages"):
+    with pytest.raises(LLMError, match=r"the chat template of model refuses messages"):
         llm.encode([{"role": "user", "content": "a"}])
 
 

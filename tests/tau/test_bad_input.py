@@ -220,6 +220,7 @@ LONG_TEXTS = {
 
 @pytest.mark.parametrize("what", LONG_TEXTS)
 @pytest.mark.slow
+@pytest.mark.long
 def test_ten_megabytes_at_once(what: str) -> None:
     text = LONG_TEXTS[what]
     for seat in ("user", "assistant"):

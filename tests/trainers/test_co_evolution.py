@@ -120,7 +120,9 @@ class TestRun:
         assert len({episode.id for episode in episodes}) == len(episodes)
         assert (finished_desk / "curve.png").read_bytes().startswith(b"\x89PNG")
 
-    @pytest.mark.parametrize("stop_after", [1, 2, 4])
+    @pytest.mark.parametrize(
+        "stop_after", [pytest.param(1, marks=pytest.mark.long), 2, pytest.param(4, marks=pytest.mark.long)]
+    )
     def test_a_resumed_run_equals_an_unbroken_one(self, finished_desk: Path, tmp_path: Path, stop_after: int) -> None:
         work(TrainingRun.start(tmp_path / "run", desk()), until=stop_after)
         work(TrainingRun.resume(tmp_path / "run"))

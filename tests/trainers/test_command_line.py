@@ -31,6 +31,7 @@ class TestCommandLine:
         assert "cannot work here" in marl_gem("list", "ta", "--all").stdout
         assert marl_gem("list", "tb").returncode == 2
 
+    @pytest.mark.long
     def test_play(self, finished_kuhn: Path, tmp_path: Path) -> None:
         one = marl_gem("play", "game:KuhnPoker-v0", "--seat", f"player_0={finished_kuhn}", "--seed", 3)
         assert one.returncode == 0, one.stderr
@@ -56,7 +57,7 @@ class TestCommandLine:
         ("arguments", "complaint"),
         [
             (("train",), "what should be trained"),
-            (("train", ""), "what should be trained"),
+            (("train", ""), "is empty; write a value, or leave it out"),
             (("train", "kuhn", "--policy", "."), "policy.start_from: . holds no model: it is empty"),
             (("eval", "game:KuhnPoker-v0", "--seat", "player_0=hf:."), ". holds no model: it is empty"),
             (("eval", "game:KuhnPoker-v0", "--seat", "player_0=hf:"), "'hf:' lacks the model's name"),
@@ -111,6 +112,7 @@ finally:
         assert done.returncode == 2, done.stderr
         assert done.stderr.startswith("error:")
 
+    @pytest.mark.long
     def test_ctrl_c_stops_cleanly_and_resume_finishes(self, tmp_path: Path) -> None:
         (tmp_path / "small.toml").write_text(
             toml(apply_overrides(SMALL_KUHN, ["training.updates=400", "training.save_every=1000"]))

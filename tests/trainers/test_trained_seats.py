@@ -108,6 +108,7 @@ class TestSeatsAfterwards:
         assert episode.error is not None and episode.error.origin == "agent"
         assert "has no policy for 'user', only for assistant" in episode.error.message
 
+    @pytest.mark.long
     def test_the_command_line_shows_both_and_lets_them_be_watched(self, tmp_path: Path) -> None:
         def run(*arguments: str) -> str:
             done = marl_gem(*arguments, cwd=tmp_path)
