@@ -22,7 +22,7 @@ exclude_patterns = ["_build", "generate", "reference/generated/promises.md"]  # 
 source_suffix = {".md": "markdown"}
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 
 autodoc_default_options = {"show-inheritance": True}
 autodoc_member_order = "bysource"

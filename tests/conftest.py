@@ -28,6 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +37,3 @@ def restored_registry() -> Iterator[None]:
     """What the test registers is forgotten after it; what plug-ins register when they are imported stays."""
     with registry.preserved():
         yield
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is long is slow."""
-    for item in items:
-        if item.get_closest_marker("long"):
-            item.add_marker(pytest.mark.slow)
