@@ -267,7 +267,7 @@ def test_a_tokenizer_of_a_larger_model_is_refused(folder: Path, tmp_path: Path) 
 def test_a_greatest_length_that_is_no_number_is_refused(folder: Path, value: object) -> None:
     content = json.loads((folder / "tokenizer_config.json").read_text()) | {"model_max_length": value}
     (folder / "tokenizer_config.json").write_text(json.dumps(content))
-    with pytest.raises(CheckpointError, match="says model_max_length = .* which is no number"):
+    with pytest.raises(CheckpointError, match=r"says model_max_length = .* which is no number"):
         load_pretrained(folder)
 
 
