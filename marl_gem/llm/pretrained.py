@@ -141,6 +141,8 @@ def _load_descriptions(folder: Path) -> tuple[PretrainedConfig, PreTrainedTokeni
         tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **SAFE)
         if tokenizer.chat_template is None or not isinstance(tokenizer.eos_token_id, int):
             raise CheckpointError(f"the tokenizer in {folder} needs a chat template and an end-of-sequence token")
+        for name in ("is_local", *SAFE):  # how it was loaded is no part of it, and would be saved with it
+            tokenizer.init_kwargs.pop(name, None)
         if not isinstance(tokenizer.model_max_length, int | float):
             raise CheckpointError(
                 f"{folder}: tokenizer_config.json says model_max_length = {tokenizer.model_max_length!r:.80}, which is "

@@ -263,6 +263,19 @@ def test_a_tokenizer_of_a_larger_model_is_refused(folder: Path, tmp_path: Path) 
         load_pretrained(folder)
 
 
+def test_what_is_loaded_and_saved_again_is_the_same(folder: Path, tmp_path: Path) -> None:
+    for turn in ("once", "twice"):
+        model, tokenizer = load_pretrained(folder)
+        folder = tmp_path / turn
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()}
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+    assert (
+        b"local_files_only" not in files["tokenizer_config.json"] and b"is_local" not in files["tokenizer_config.json"]
+    )
+
+
 @pytest.mark.parametrize("value", [{"": None}, "qwen@http://127.0.0.1:9/v1"])
 def test_a_greatest_length_that_is_no_number_is_refused(folder: Path, value: object) -> None:
     content = json.loads((folder / "tokenizer_config.json").read_text()) | {"model_max_length": value}
