@@ -125,8 +125,8 @@ class TurnCritic(torch.nn.Module):
         ids = torch.tensor([row.ids + (0,) * (width - len(row.ids)) for row in rows], device=device)
         mask = torch.tensor([[1] * len(row.ids) + [0] * (width - len(row.ids)) for row in rows], device=device)
         states = self.trunk(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-        places = [(index, position) for index, row in enumerate(rows) for _, _, position in row.reads]
-        indices, positions = (torch.tensor(column, device=device) for column in zip(*places, strict=True))
+        entries = [(index, position) for index, row in enumerate(rows) for _, _, position in row.reads]
+        indices, positions = (torch.tensor(column, device=device) for column in zip(*entries, strict=True))
         values: torch.Tensor = self.head(states[indices, positions]).squeeze(-1)
         return values.to(torch.promote_types(values.dtype, torch.float32))
 
