@@ -28,6 +28,10 @@ def check(config: TrainConfig) -> None:
     device(config.device)
     phases = training_phases(config, [scenario.spec.inspect().agents for scenario in config.scenarios])
     learners = learner_seats(phases)
+    if config.sampler != "in_process":
+        from marl_gem.trainers.serving import check_sampler  # needs aiohttp
+
+        check_sampler(config, len(learners))
     _check_shares(config)
     _check_imitated(config)
     for index, scenario in enumerate(config.scenarios):

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -43,7 +43,7 @@ CURVE = "curve.png"
 class Progress(NamedTuple):
     """How far a run is: step `done` of `total` in a stage, with what was measured."""
 
-    stage: Stage
+    stage: Stage | Literal["server"]
     done: int
     total: int
     metrics: dict[str, Any]
@@ -73,6 +73,7 @@ class TrainingRun:
         self.config = config
         self.loop = loop
         self.report: TrainingReport | None = None
+        self._stop_serving: Callable[[], None] = lambda: None
 
     @classmethod
     def start(cls, folder: Path, config: TrainConfig) -> TrainingRun:
@@ -131,6 +132,8 @@ class TrainingRun:
         with run_lock(self.folder) as lock:
             log = MetricsLog(self.folder, self.loop.updates if self.loop else -1, lock)
             try:
+                if self.loop is not None:
+                    yield from self._serve(self.loop)
                 loop = self.loop or (yield from self._begin(log))
                 yield from self._train(log, loop)
                 yield from self._finish(log, loop)
@@ -138,7 +141,21 @@ class TrainingRun:
                 with contextlib.suppress(JournalError):  # what ended the run says more
                     self._draw(log)
                 raise
+            finally:
+                self._stop_serving()
             self._draw(log)
+
+    def _serve(self, loop: TrainingLoop) -> Iterator[Progress]:
+        """Let a server answer for the policies, if the configuration says so."""
+        if self.config.sampler == "in_process":
+            return
+        from marl_gem.trainers.serving import Serving  # needs aiohttp
+
+        serving = Serving(self.config, self.folder)
+        self._stop_serving = serving.stop
+        patience = round(self.config.vllm.patience)
+        for seconds in serving.start(loop):
+            yield Progress("server", min(round(seconds), patience), patience, {})
 
     def save(self) -> None:
         """After an interruption: keep the last complete update."""
@@ -167,6 +184,7 @@ class TrainingRun:
                 log.write(0, "imitation", {"step": step, **metrics, "seconds": time.monotonic() - begun})
                 yield Progress("imitation", step, total, metrics)
         seconds = time.monotonic() - begun
+        yield from self._serve(loop)
         yield Progress("before", 0, 1, {})
         measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
         first = [matchup.score for matchup in measured.matchups[: len(loop.specs)]]

@@ -40,6 +40,10 @@ def train(
     policy: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="A transformers model to start from, without a warm start.")
     ] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(metavar="in_process|vllm|URL", help="Who answers: this process, or a vLLM server (started here)."),
+    ] = None,
     options: Options = None,
     wrappers: Wrappers = None,
     settings: Settings = None,
@@ -49,7 +53,7 @@ def train(
     """Train by self-play or co-evolution. Ctrl-C stops after the update at hand; --resume goes on from there."""
     if not what and resume is None:
         raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
-    values = _values(what, resume, _assignments(settings, seed, policy, options), wrappers)
+    values = _values(what, resume, _assignments(settings, seed, policy, sampler, options), wrappers)
     try:  # torch takes seconds to import, so it comes after what can be said without it
         from marl_gem.trainers.config import parse
         from marl_gem.trainers.run import TrainingRun
@@ -79,7 +83,11 @@ def _values(
 
 
 def _assignments(
-    settings: list[str] | None, seed: int | None, policy: Path | None, options: list[str] | None
+    settings: list[str] | None,
+    seed: int | None,
+    policy: Path | None,
+    sampler: str | None,
+    options: list[str] | None,
 ) -> list[str]:
     """What the command line sets, as assignments to the configuration; `--set` counts last."""
     assignments = [f"options.{option}" for option in options or []]
@@ -92,6 +100,8 @@ def _assignments(
             "policy.view=chat",
             "policy.max_tokens=512",
         ]
+    if sampler is not None:
+        assignments.append(f"sampler={write_value(sampler)}")
     return [*assignments, *(settings or [])]
 
 
@@ -140,7 +150,7 @@ def _watch(run: TrainingRun, stop: Sequence[bool]) -> None:
     """Show how a run goes, until it ends or somebody asks it to stop."""
     imitated = "others" if run.config.imitation.seats else "random play"
     learning = "self-play" if run.config.is_self_play else "co-evolution"
-    labels = {"imitation": f"imitating {imitated}", "training": learning}
+    labels = {"imitation": f"imitating {imitated}", "training": learning, "server": "starting vLLM"}
     bar = Progress(
         TextColumn("{task.description:<21}"),
         BarColumn(bar_width=12),
