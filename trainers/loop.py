@@ -29,6 +29,7 @@ from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.batch import Batch, Trajectory, completed, trajectories
+from marl_gem.trainers.garbage import paused_collector
 from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
@@ -105,7 +106,8 @@ class TrainingLoop:
         for name in phase.learners:
             self._prepare(self.learners[name], begins=self.updates == phase.start)
         plan = self._plan(phase)
-        episodes = self._play(phase, plan)
+        with paused_collector():
+            episodes = self._play(phase, plan)
         planned = {entry.job.id: entry for entry in plan}
         finished = completed(episodes)
         self._record(phase, finished, planned)
