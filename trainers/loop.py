@@ -24,6 +24,7 @@ from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.batch import Batch, Trajectory, completed, trajectories
 from marl_gem.trainers.episode_plan import Plan, PlannedEpisode, plan_episodes
+from marl_gem.trainers.garbage import paused_collector
 from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
@@ -78,7 +79,8 @@ class TrainingLoop:
         for name in phase.learners:
             self._prepare(self.learners[name], begins=self.updates == phase.start)
         plan = self._plan(phase)
-        episodes = asyncio.run(self.player.play(plan))
+        with paused_collector():
+            episodes = asyncio.run(self.player.play(plan))
         planned = {entry.id: entry for entry in plan.episodes}
         finished = completed(episodes)
         self._record(phase, finished, planned)
