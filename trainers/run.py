@@ -155,7 +155,7 @@ class TrainingRun:
         self._stop_serving = serving.stop
         patience = round(self.config.vllm.patience)
         for seconds in serving.start(loop):
-            yield Progress("server", min(round(seconds), patience), patience, {})
+            yield Progress("server", min(seconds, patience), patience, {})
 
     def save(self) -> None:
         """After an interruption: keep the last complete update."""

@@ -70,7 +70,7 @@ class Serving:
         self._server: VLLMServer | None = None
         self._samplers: dict[str, VLLMSampler] = {}
 
-    def start(self, loop: TrainingLoop) -> Iterator[float]:
+    def start(self, loop: TrainingLoop) -> Iterator[int]:
         """Let the server answer for the policies; yields the seconds that it was waited for.
 
         Raises:
@@ -83,7 +83,7 @@ class Serving:
             server = self._server = self._new_server(len(loop.learners))
             client = TokenModel(server.url, SERVED, timeouts=timeouts)
         else:
-            server = RemoteServer(config.sampler)
+            server = RemoteServer(config.sampler, config.vllm.patience)
             client = TokenModel(server.url, api_key_env=config.vllm.api_key_env or None, timeouts=timeouts)
         for name, learner in loop.learners.items():
             self._samplers[name] = self._sampler(name, learner, client, server)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from marl_gem.errors import ContextTooLong, LLMError
+from marl_gem.errors import ContextTooLong, LLMError, ServerUnreachable
 from marl_gem.llm import Sampling
 from marl_gem.llm.completions import TokenModel
 from marl_gem.llm.retry import CircuitBreaker, Retrying
@@ -39,25 +39,43 @@ class Server(Protocol):
         """Note that it works."""
         ...
 
+    def unreachable(self) -> None:
+        """Note that a call found nobody."""
+        ...
+
     def check(self) -> None:
-        """Raises LLMError if it has died too often."""
+        """Raises LLMError if it will not answer any more."""
         ...
 
 
 class RemoteServer:
-    """A server at a URL, which somebody else starts and stops."""
+    """A server at a URL, which somebody else starts and stops.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        url: of its API.
+        patience: how many seconds calls wait for it, for messages.
+    """
+
+    def __init__(self, url: str, patience: float) -> None:
         self.url = url
+        self._patience = patience
+        self._is_away = False
 
     async def ready(self) -> None:
         return
 
     def answered(self) -> None:
-        return
+        self._is_away = False
+
+    def unreachable(self) -> None:
+        self._is_away = True
 
     def check(self) -> None:
-        return
+        if self._is_away:
+            raise LLMError(
+                f"{self.url} has been away for {self._patience:g} s (vllm.patience), so the run ends here. Go on from "
+                "its last checkpoint with --resume when the server is back"
+            )
 
 
 class ServedModel:
@@ -103,10 +121,14 @@ class ServedModel:
             )
         limit = available if sampling.max_tokens is None else min(sampling.max_tokens, available)
         ends = self._local.template.ends
+        limited = msgspec.structs.replace(sampling, max_tokens=limit)
         await self._server.ready()
-        async with self._versions.use(self._version) as (name, version):
-            limited = msgspec.structs.replace(sampling, max_tokens=limit)
-            answer = await self._client.generate(name, prompt, limited, seed, ends)
+        try:
+            async with self._versions.use(self._version) as (name, version):
+                answer = await self._client.generate(name, prompt, limited, seed, ends)
+        except ServerUnreachable:
+            self._server.unreachable()
+            raise
         self._server.answered()
         text = str(self._local.tokenizer.decode(answer.token_ids, skip_special_tokens=True))
         reasoning, text = split_reasoning(text)
@@ -174,11 +196,6 @@ class VLLMSampler:
         self._versions.close()
 
     def check(self) -> None:
-        if self._breaker.is_open:
-            raise LLMError(
-                f"{self._server.url} has been away for more than {self._options.patience:g} s (vllm.patience), so the "
-                "run ends here. Its last checkpoint is complete: go on with --resume when the server is back"
-            )
         self._server.check()
 
     def _policy(self, version: int | None) -> LLMPolicy:

@@ -93,17 +93,19 @@ class VLLMServer:
         """The id of its first process, which leads the group of all; None before the first start."""
         return self._process.pid if self._process else None
 
-    def start(self) -> Iterator[float]:
+    def start(self) -> Iterator[int]:
         """Start it, and yield about once a second the seconds that it has taken, until it can be asked.
 
         Raises:
             LLMError: it ends, or is not there in time; the message quotes its log.
         """
-        begun = time.monotonic()
+        begun, seconds = time.monotonic(), 0
         self._launch()
         while not asyncio.run(self._answers()):
-            yield time.monotonic() - begun
-            time.sleep(1.0)
+            time.sleep(0.1)
+            if time.monotonic() - begun > seconds + 1:
+                seconds = int(time.monotonic() - begun)
+                yield seconds
 
     async def ready(self) -> None:
         """Wait until it can be asked. One that has died is started again.
@@ -121,6 +123,9 @@ class VLLMServer:
     def answered(self) -> None:
         """Note that it works."""
         self._starts_unanswered = 0
+
+    def unreachable(self) -> None:
+        """Note that a call found nobody. Whether it has died is looked up before the next call."""
 
     def check(self) -> None:
         """Raises LLMError if it has died too often, or was not there in time."""
