@@ -110,7 +110,7 @@ class TestAdapters:
 
     def test_every_turn_has_the_version_that_answered(self, run: tuple[TrainingRun, Events]) -> None:
         training, events = run
-        names = {}  # of the model that answered, by prompt and answer
+        names: dict[tuple[tuple[int, ...], tuple[int, ...]], set[str]] = {}  # who answered, by prompt and answer
         for answer in events("answer"):
             names.setdefault((tuple(answer["prompt"]), tuple(answer["ids"])), set()).add(answer["model"])
         turns = [(episode, turn) for episode in episodes(training.folder) for turn in episode.turns]
