@@ -119,8 +119,12 @@ class TrainingConfig(Section, frozen=True):
     updates: Count = 100
     # How many episodes are played for each update, over all scenarios.
     episodes: Positive = 256
-    # The learning rate at the beginning of each phase; it falls along a cosine to a tenth of it at the end.
+    # The learning rate at the beginning of each phase.
     learning_rate: PositiveFloat = 1e-3
+    # How it falls in each phase: to a tenth of it along a "cosine" or a line ("linear"), or not at all ("constant").
+    learning_rate_schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    # In so many updates at the beginning of each phase the learning rate is lower: it grows along a line.
+    warmup_updates: Count = 0
     # How much of the steps before goes on in each step, from 0 to below 1: Adam's beta_1. Where what is best depends on
     # what others learn, as in games whose good play mixes moves, momentum turns round in circles; 0 does not.
     momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
