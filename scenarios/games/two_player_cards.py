@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from marl_gem import analysis
 from marl_gem.analysis import Node
 from marl_gem.env import MultiAgentEnv
 
-Deal: TypeAlias = str | tuple[str, ...]
+Deal = TypeVar("Deal", str, tuple[str, str, str])
 """The cards: that of seat 0, that of seat 1, and then those that both come to see."""
 
 History: TypeAlias = tuple[str, ...]
@@ -23,7 +23,7 @@ Table: TypeAlias = Mapping[Hashable, Sequence[float]]
 
 
 @dataclass(frozen=True)
-class CardGame:
+class CardGame(Generic[Deal]):
     """The rules, as the analysis needs them."""
 
     deals: Sequence[Deal]
@@ -41,11 +41,13 @@ class CardGame:
     information_set: Callable[[Deal, History], Hashable]
     """What the mover knows."""
 
-    situation: Callable[[Any], tuple[Deal, History]]
+    situation: Callable[[MultiAgentEnv], tuple[Deal, History]]
     """Where an env of the game is."""
 
 
-def read_table(game: CardGame, env: MultiAgentEnv, strategy: analysis.Strategy) -> tuple[dict[Hashable, Any], float]:
+def read_table(
+    game: CardGame[Deal], env: MultiAgentEnv, strategy: analysis.Strategy
+) -> tuple[dict[Hashable, Any], float]:
     """A strategy as a table of both seats, and the greatest probability that it gives to illegal answers.
 
     Each information set's probabilities are scaled to its legal moves; if all are 0, the moves count as equally likely.
@@ -65,13 +67,13 @@ def read_table(game: CardGame, env: MultiAgentEnv, strategy: analysis.Strategy) 
     return table, illegal
 
 
-def _decision_nodes(game: CardGame, env: MultiAgentEnv) -> Iterator[Node]:
+def _decision_nodes(game: CardGame[Deal], env: MultiAgentEnv) -> Iterator[Node]:
     """A node of the game tree for every information set, and some more."""
     found: set[Deal] = set()
     shown: set[tuple[int, Hashable]] = set()  # what deals look like to each seat
     for seed in itertools.count():
         env.reset(seed=seed)
-        deal, _ = game.situation(Node(env).state)
+        deal: Deal = game.situation(Node(env).state)[0]
         views = {(0, (deal[0], *deal[2:])), (1, (deal[1], *deal[2:]))}
         if deal not in found and not views <= shown:
             shown |= views
@@ -91,7 +93,7 @@ def _walk(root: Node) -> Iterator[Node]:
             nodes += [node.child({agent: action}) for action in node.decision(agent).actions]
 
 
-def value(game: CardGame, first: Table, second: Table) -> float:
+def value(game: CardGame[Deal], first: Table, second: Table) -> float:
     """What seat 0 wins a hand on average, in chips."""
 
     def walk(deal: Deal, history: History) -> float:
@@ -104,7 +106,7 @@ def value(game: CardGame, first: Table, second: Table) -> float:
     return sum(walk(deal, ()) for deal in game.deals) / len(game.deals)
 
 
-def best_response_value(game: CardGame, seat: int, strategy: Table) -> float:
+def best_response_value(game: CardGame[Deal], seat: int, strategy: Table) -> float:
     """The most that the player in `seat` can win a hand on average against `strategy`, in chips."""
 
     def walk(history: History, reach: Mapping[Deal, float]) -> float:
@@ -127,6 +129,6 @@ def best_response_value(game: CardGame, seat: int, strategy: Table) -> float:
     return walk((), dict.fromkeys(game.deals, 1 / len(game.deals)))
 
 
-def exploitability(game: CardGame, strategy: Table) -> float:
+def exploitability(game: CardGame[Deal], strategy: Table) -> float:
     """The mean over both seats of what a best response wins against a strategy, in chips a hand: NashConv / 2."""
     return (best_response_value(game, 0, strategy) + best_response_value(game, 1, strategy)) / 2
