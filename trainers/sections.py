@@ -32,7 +32,8 @@ class TrainingScenario(Section, frozen=True):
     options: dict[str, Any] = {}
     # Options that differ in the episodes that measure the policies, such as tasks that are not trained on.
     test_options: dict[str, Any] = {}
-    # Wrappers around the env, the innermost first, as in "time_limit=20"; see `marl_gem.wrappers`.
+    # Wrappers around the env, the innermost first, as in "time_limit=20"; see `marl_gem.wrappers`. Those that change
+    # rewards alone, such as "reward_scale=10,agents=player_1,offset=50", are left out where the policies are measured.
     wrappers: tuple[str, ...] = ()
     # The share of each update's episodes that are of this scenario, in proportion to the other weights.
     weight: PositiveFloat = 1.0
@@ -46,8 +47,10 @@ class TrainingScenario(Section, frozen=True):
 
     @property
     def test_spec(self) -> ScenarioSpec:
-        """The scenario as the policies are measured on it."""
-        return self.spec.with_options(self.test_options)
+        """The scenario as the policies are measured on it: without wrappers that change nothing but rewards."""
+        spec = self.spec.with_options(self.test_options)
+        kept = tuple(wrapper for wrapper in spec.wrappers if wrapper.changes != {"rewards"})
+        return msgspec.structs.replace(spec, wrappers=kept)
 
 
 class PolicyConfig(Section, frozen=True):
