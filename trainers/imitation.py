@@ -12,8 +12,9 @@ from marl_gem.trainers.algorithms import policy_gradient
 from marl_gem.trainers.backends.base import Backend
 from marl_gem.trainers.batch import Trajectory
 from marl_gem.trainers.demonstrations import demonstration_trajectories
+from marl_gem.trainers.episode_plan import seed_part
 from marl_gem.trainers.learner import Learner
-from marl_gem.trainers.loop import TrainingLoop, seed_part
+from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.rows import merge
 from marl_gem.trainers.samplers.in_process import InProcessSampler
 from marl_gem.trainers.schedule import TrainingPhase, learner_seats

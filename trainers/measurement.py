@@ -184,7 +184,7 @@ def _seed_parts(loop: TrainingLoop, scenario: int, seats: Seating) -> list[str]:
 
 def _seat(loop: TrainingLoop, seats: Seating, spec: ScenarioSpec) -> dict[str, Policy]:
     return {
-        seat: loop.learners[who].sampler.policy if who in loop.learners else loop.fixed(who, spec, seat)
+        seat: loop.learners[who].sampler.policy if who in loop.learners else loop.player.fixed(who, spec, seat)
         for seat, who in seats.items()
     }
 

@@ -12,8 +12,9 @@ from marl_gem.seeding import derive_seed
 from marl_gem.trainers.backends.adapters import AdapterModel, SharedBase
 from marl_gem.trainers.check import imitates
 from marl_gem.trainers.demonstrations import collect_demonstrations, demonstration_texts
+from marl_gem.trainers.episode_plan import seed_part
 from marl_gem.trainers.learner import Learner, make_learner
-from marl_gem.trainers.loop import TrainingLoop, seed_part
+from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.schedule import learner_seats, training_phases
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.trainers.shared_base import load_adapter, load_base, load_merged

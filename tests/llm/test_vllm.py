@@ -180,6 +180,21 @@ def model(server: Server) -> HTTPModel:
     return connect(server)
 
 
+@pytest.fixture(autouse=True)
+def unloaded(server: Server) -> Iterator[None]:
+    """No test finds the adapters that another one has left behind."""
+    yield
+
+    async def unload_all() -> None:
+        model = connect(server)
+        for name in await model.models(adapters=True):
+            if name != "tiny":
+                await model.unload_adapter(name)
+
+    with suppress(ServerUnreachable):  # of a test that has killed it
+        asyncio.run(unload_all())
+
+
 def user(text: str) -> list[Message]:
     return [{"role": "user", "content": text}]
 
@@ -369,8 +384,6 @@ def test_two_adapters_serve_two_policies(server: Server, tmp_path: Path) -> None
         assert is_from(turn.response, merged[name])
     first = games[0].turns[0].response
     assert not is_from(first, MODEL) and not is_from(first, merged["bob"])
-    for name, model in models.items():
-        asyncio.run(model.unload_adapter(name))
 
 
 def test_an_adapter_is_loaded_replaced_and_unloaded(server: Server, model: HTTPModel, tmp_path: Path) -> None:
@@ -402,23 +415,26 @@ def test_an_adapter_rewritten_in_its_folder_is_replaced_altogether(server: Serve
         merged = write_adapter(tmp_path / "ann", seed)
         asyncio.run(adapted.load_adapter("ann", str(tmp_path / "ann"), replace=True))
         assert is_from(ask(adapted, LONG), merged)
-    asyncio.run(adapted.unload_adapter("ann"))
 
 
 def test_an_adapter_may_be_replaced_while_it_answers(server: Server, tmp_path: Path) -> None:
     """Each answer is of the old or of the new one, not of both; those asked for afterwards are of the new one."""
-    adapted = connect(server, "ann")
+    adapted = connect(server, "ann", extra_body={"ignore_eos": True})
     old, new = (write_adapter(tmp_path / name, seed) for seed, name in enumerate(["old", "new"]))
 
-    async def ask_many(seeds: range) -> list[Response]:
-        return await asyncio.gather(*(adapted.complete(LONG, Sampling(max_tokens=8), seed) for seed in seeds))
+    async def ask_many(lengths: list[int]) -> list[asyncio.Task[Response]]:
+        """Requests that are being answered: the first answer is there."""
+        calls = (adapted.complete(LONG, Sampling(max_tokens=length), seed) for seed, length in enumerate(lengths))
+        tasks = [asyncio.create_task(call) for call in calls]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks
 
     async def replace() -> list[list[Response]]:
         await adapted.load_adapter("ann", str(tmp_path / "old"))
-        before = asyncio.create_task(ask_many(range(32)))
-        await asyncio.sleep(0.05)
+        before = await ask_many([64] * 16 + [1])
         await adapted.load_adapter("ann", str(tmp_path / "new"), replace=True)
-        return [await before, await ask_many(range(32))]
+        after = await ask_many([8] * 16)
+        return [await asyncio.gather(*before), await asyncio.gather(*after)]
 
     before, after = asyncio.run(replace())
     assert all(is_from(response, old) or is_from(response, new) for response in before)
@@ -427,7 +443,6 @@ def test_an_adapter_may_be_replaced_while_it_answers(server: Server, tmp_path: P
     with pytest.raises(LLMError, match="No adapter found"):
         asyncio.run(adapted.load_adapter("ann", str(tmp_path / "nowhere"), replace=True))
     assert is_from(ask(adapted, LONG), new)
-    asyncio.run(adapted.unload_adapter("ann"))
 
 
 # A server that dies

@@ -48,7 +48,7 @@ class TestDemonstrations:
         ((shown,),) = collect_demonstrations(desk("imitation.episodes=1"))
         sampler = loop.learners["user"].sampler
         (own,) = demonstration_trajectories([shown], ["user"], sampler.llm, view("chat"))
-        seating = {**loop.policies(loop.phases[0], 0), "user": sampler.policy}
+        seating = {**loop.player.policies(loop.phases[0], 0), "user": sampler.policy}
         (played,) = collect(loop.specs[0].make, [Job(shown.seed, seating)])
         assert own[0].prompt_ids == played.turns[0].response.prompt_ids
 

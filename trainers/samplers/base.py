@@ -1,4 +1,4 @@
-"""Who answers during rollouts, and how new weights reach it: two protocols."""
+"""Who answers during rollouts, and how new weights reach it: three protocols."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ class WeightSync(Protocol):
         ...
 
 
-class Sampler(WeightSync, Protocol):
-    """What answers while episodes are played."""
+class Player(Protocol):
+    """What answers for one policy while episodes are played."""
 
     @property
     def policy(self) -> Policy:
-        """Answers with the weights that were synchronized last."""
+        """Answers with the weights that were put in last."""
         ...
 
     def opponent(self, snapshot: Snapshot) -> Policy:
         """Answers with the weights of a snapshot, until the next call."""
         ...
+
+
+class Sampler(WeightSync, Player, Protocol):
+    """What answers for a policy with its newest weights."""
 
     def final_prompt(self, episode: Episode, agent: str) -> tuple[int, ...]:
         """The tokens of the prompt that the policy would have answered next in an episode that was cut off.
