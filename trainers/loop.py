@@ -24,11 +24,12 @@ from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.batch import Batch, Trajectory, completed, trajectories
 from marl_gem.trainers.episode_plan import Plan, PlannedEpisode, plan_episodes
+from marl_gem.trainers.garbage import paused_collector
 from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.play import EpisodePlayer
-from marl_gem.trainers.schedule import TrainingPhase, cosine, linear, training_phases
+from marl_gem.trainers.schedule import TrainingPhase, learning_rate, linear, training_phases
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.types import Episode
 
@@ -71,7 +72,8 @@ class TrainingLoop:
         for name in phase.learners:
             self._prepare(self.learners[name], begins=self.updates == phase.start)
         plan = self._plan(phase)
-        episodes = asyncio.run(self.player.play(plan))
+        with paused_collector():
+            episodes = asyncio.run(self.player.play(plan))
         planned = {entry.id: entry for entry in plan.episodes}
         finished = completed(episodes)
         self._record(phase, finished, planned)
@@ -141,7 +143,7 @@ class TrainingLoop:
             {name: self.learners[name] for name in phase.learners},
             self.algorithm,
             training,
-            learning_rate=cosine(training.learning_rate, done, phase.length),
+            learning_rate=learning_rate(training, done, phase.length),
             kl_weight=linear(training.kl, training.kl_final, done, phase.length),
             name_metrics=len(self.learners) > 1,
         )

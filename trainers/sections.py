@@ -56,7 +56,9 @@ class TrainingScenario(Section, frozen=True):
 class PolicyConfig(Section, frozen=True):
     """The model, what it is shown and how its responses are sampled. Where several policies learn, each has its own."""
 
-    # A folder with a transformers model and its tokenizer to start from. Empty: a tiny model with random weights.
+    # What to start from: the folder of a transformers model with its tokenizer, or another run: "runs/x", "runs/x@120"
+    # (its checkpoint after 120 updates), "runs/x:user" (one policy of several). What a run has learned needs no warm
+    # start. Empty: a tiny model with random weights.
     start_from: str = ""
     # Of a tiny model: the size of the hidden states, a multiple of `heads`.
     width: Positive = 64
@@ -119,8 +121,12 @@ class TrainingConfig(Section, frozen=True):
     updates: Count = 100
     # How many episodes are played for each update, over all scenarios.
     episodes: Positive = 256
-    # The learning rate at the beginning of each phase; it falls along a cosine to a tenth of it at the end.
+    # The learning rate at the beginning of each phase.
     learning_rate: PositiveFloat = 1e-3
+    # How it falls in each phase: to a tenth of it along a "cosine" or a line ("linear"), or not at all ("constant").
+    learning_rate_schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    # In so many updates at the beginning of each phase the learning rate is lower: it grows along a line.
+    warmup_updates: Count = 0
     # The discount from one turn of an agent to its next, from 0 to 1.
     gamma: Share = 1.0
     # The weight of the divergence from the reference, the policy as it was when the phase began, in nats a sampled
@@ -166,6 +172,9 @@ class TrainingConfig(Section, frozen=True):
     pool_size: Positive = 8
     # A checkpoint is written every so many updates.
     save_every: Positive = 10
+    # Every so many-th of these checkpoints is kept beside the newest two: 1 keeps all, 0 none. RUN@120 names the one
+    # after 120 updates.
+    keep_every: Count = 0
     # How many of each update's episodes are written to episodes.jsonl.
     keep_episodes: Count = 8
 
