@@ -56,7 +56,9 @@ class TrainingScenario(Section, frozen=True):
 class PolicyConfig(Section, frozen=True):
     """The model, what it is shown and how its responses are sampled. Where several policies learn, each has its own."""
 
-    # A folder with a transformers model and its tokenizer to start from. Empty: a tiny model with random weights.
+    # What to start from: the folder of a transformers model with its tokenizer, or another run: "runs/x", "runs/x@120"
+    # (its checkpoint after 120 updates), "runs/x:user" (one policy of several). What a run has learned needs no warm
+    # start. Empty: a tiny model with random weights.
     start_from: str = ""
     # Of a tiny model: the size of the hidden states, a multiple of `heads`.
     width: Positive = 64
@@ -125,6 +127,9 @@ class TrainingConfig(Section, frozen=True):
     learning_rate_schedule: Literal["cosine", "linear", "constant"] = "cosine"
     # In so many updates at the beginning of each phase the learning rate is lower: it grows along a line.
     warmup_updates: Count = 0
+    # How much of the steps before goes on in each step, from 0 to below 1: Adam's beta_1. Where what is best depends on
+    # what others learn, as in games whose good play mixes moves, momentum turns round in circles; 0 does not.
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
     # The discount from one turn of an agent to its next, from 0 to 1.
     gamma: Share = 1.0
     # The weight of the divergence from the reference, the policy as it was when the phase began, in nats a sampled
@@ -132,6 +137,9 @@ class TrainingConfig(Section, frozen=True):
     kl: Weight = 0.2
     # The weight at the end of each phase.
     kl_final: Weight = 0.05
+    # The reference also becomes the policy as it is every so many updates of a phase (R-NaD: Perolat et al., arXiv
+    # 2206.15378): then the pull steadies learning without holding it near where the phase began. 0: never.
+    reference_every: Count = 0
     # How the divergence is computed at a sampled token: "exact" over the vocabulary, or from the token's own
     # log-probabilities, see `marl_gem.trainers.backends.readout.Estimator`.
     kl_estimator: Literal["exact", "k1", "k2", "k3"] = "exact"
@@ -170,6 +178,9 @@ class TrainingConfig(Section, frozen=True):
     pool_size: Positive = 8
     # A checkpoint is written every so many updates.
     save_every: Positive = 10
+    # Every so many-th of these checkpoints is kept beside the newest two: 1 keeps all, 0 none. RUN@120 names the one
+    # after 120 updates.
+    keep_every: Count = 0
     # How many of each update's episodes are written to episodes.jsonl.
     keep_episodes: Count = 8
 

@@ -80,7 +80,7 @@ class Serving:
         config, timeouts = self._config, Timeouts(read=TIMEOUT, total=TIMEOUT)
         server: Server
         if config.sampler == "vllm":
-            server = self._server = self._new_server(len(loop.learners))
+            server = self._server = self._new_server(loop)
             client = TokenModel(server.url, SERVED, timeouts=timeouts)
         else:
             server = RemoteServer(config.sampler, config.vllm.patience)
@@ -98,17 +98,18 @@ class Serving:
         if self._server is not None:
             self._server.stop()
 
-    def _new_server(self, learners: int) -> VLLMServer:
+    def _new_server(self, loop: TrainingLoop) -> VLLMServer:
         config = self._config
+        base = next((learner.base for learner in loop.learners.values()), "")  # all adapters share it
         past = config.training.pool_size if config.league.draw == "episode" else 1
         return VLLMServer(
-            Path(config.policy.start_from),
+            Path(base),
             config.vllm,
             log=self._folder / "server.log",
             cpu=device(config.device).type == "cpu",
             half=config.training.precision == "bfloat16",
             lora_rank=config.policy.lora_rank,
-            adapters=learners * (2 + past),
+            adapters=len(loop.learners) * (2 + past),
         )
 
     def _sampler(self, name: str, learner: Learner, client: TokenModel, server: Server) -> VLLMSampler:

@@ -88,7 +88,10 @@ def test_a_run_and_one_of_its_checkpoints(tmp_path: Path, monkeypatch: pytest.Mo
     assert str(PolicySpec.parse("runs/x@0120,top_p=1")) == "runs/x@120,top_p=1"
     (tmp_path / "runs" / "x@7").mkdir()
     assert PolicySpec.parse("runs/x@7") == PolicySpec("run", "runs/x@7"), "a folder of that name comes first"
-    for text in ("runs/x@", "runs/x@latest", "runs/y@120"):
+    assert PolicySpec.parse("runs/x:user") == PolicySpec("run", "runs/x", learner="user")
+    assert str(PolicySpec.parse("runs/x@0120:user,top_p=1")) == "runs/x@120:user,top_p=1"
+    assert PolicySpec.parse("runs/x@7:user") == PolicySpec("run", "runs/x@7", learner="user")
+    for text in ("runs/x@", "runs/x@latest", "runs/y@120", "runs/x:", "runs/x:User", "runs/x:user@120", "runs/y:user"):
         with pytest.raises(AgentError, match="there is no policy"):
             PolicySpec.parse(text)
 
@@ -251,6 +254,18 @@ def test_an_agent_that_the_scenario_does_not_have(info: ScenarioInfo) -> None:
         assign_seats(pairs, info)
     open_info = msgspec.structs.replace(info, joins=True)
     assert list(assign_seats(pairs, open_info)) == ["player_0", "player_1", "player_2"], "it may join later"
+
+
+def test_a_pattern_names_several_agents_and_an_agents_own_name_counts_more(info: ScenarioInfo) -> None:
+    def seats(*texts: str) -> list[str]:
+        return [str(policy) for policy in assign_seats(map(parse_assignment, texts), info).values()]
+
+    assert seats("*=human") == ["human", "human"]
+    assert seats("player_1=random", "*=human") == seats("player_?=human", "*_1=random") == ["human", "random"]
+    with pytest.raises(AgentError, match=f"{KUHN} has no agent 'wolf_[*]'; its agents are player_0, player_1"):
+        seats("wolf_*=human")
+    listed = assign_candidates(map(parse_assignment, ["*=human", "*=random"]), info)
+    assert [list(map(str, policies)) for policies in listed.values()] == [["human", "random"]] * 2
 
 
 def test_a_policys_text_may_hold_an_equals_sign(tmp_path: Path) -> None:
