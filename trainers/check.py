@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+from transformers import GPT2LMHeadModel, PreTrainedModel
+
 from marl_gem import registry
 from marl_gem.errors import CheckpointError, ConfigError, UnknownScenario
 from marl_gem.faults import close_env
@@ -10,20 +13,26 @@ from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.config import read, recipes
 from marl_gem.trainers.learner import device
+from marl_gem.trainers.memory_plan import MemoryPlan, check_memory
 from marl_gem.trainers.schedule import learner_seats, shares, training_phases
 from marl_gem.trainers.sections import TrainConfig, TrainingScenario
+from marl_gem.trainers.tiny import VOCABULARY, tiny_config
 
 STEPS = 100
 """How far into an episode the check looks."""
 
 
-def check(config: TrainConfig) -> None:
+def check(config: TrainConfig) -> MemoryPlan:
     """Make once what the run will need.
+
+    Returns:
+        what it needs of memory.
 
     Raises:
         RegistryError, MissingPackage: a scenario or a seat's policy cannot be made.
         ConfigError: a seat makes no sense, a scenario would have no episodes, an agent joins that nobody plays, there
-            is no random play where it is needed, the model to start from cannot be read, or the device is not there.
+            is no random play where it is needed, the model to start from cannot be read, or the device is not there
+            or too small.
     """
     device(config.device)
     phases = training_phases(config, [scenario.spec.inspect().agents for scenario in config.scenarios])
@@ -40,11 +49,22 @@ def check(config: TrainConfig) -> None:
         for opponent in () if config.seats or scenario.seats else config.evaluation.opponents:
             load_policy(opponent, scenario.test_spec, agents=scenario.test_spec.inspect().agents)
         _check_random_play(config, scenario)
-    if config.policy.start_from:
-        try:
-            check_pretrained(config.policy.start_from)
-        except CheckpointError as error:
-            raise ConfigError(f"policy.start_from: {error}") from error
+    return check_memory(config, _network(config), len(learners))
+
+
+def _network(config: TrainConfig) -> PreTrainedModel:
+    """The model that learns, without weights."""
+    policy = config.policy
+    if not policy.start_from:
+        sizes = tiny_config(
+            VOCABULARY, width=policy.width, layers=policy.layers, heads=policy.heads, context=policy.context
+        )
+        with torch.device("meta"):
+            return GPT2LMHeadModel(sizes)
+    try:
+        return check_pretrained(policy.start_from)
+    except CheckpointError as error:
+        raise ConfigError(f"policy.start_from: {error}") from error
 
 
 def lists_legal_actions(spec: ScenarioSpec) -> bool:
