@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 import torch
 from transformers import GPT2LMHeadModel, PreTrainedModel
 
 from marl_gem import registry
-from marl_gem.errors import CheckpointError, ConfigError, UnknownScenario
+from marl_gem.errors import ConfigError, UnknownScenario
 from marl_gem.faults import close_env
-from marl_gem.llm.pretrained import check_pretrained
 from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.config import read, recipes
 from marl_gem.trainers.learner import device
 from marl_gem.trainers.memory_plan import MemoryPlan, check_memory
 from marl_gem.trainers.schedule import learner_seats, shares, training_phases
-from marl_gem.trainers.sections import TrainConfig, TrainingScenario
+from marl_gem.trainers.sections import PolicyConfig, TrainConfig, TrainingScenario
+from marl_gem.trainers.starting_point import check_start, imitators, start_text
 from marl_gem.trainers.tiny import VOCABULARY, tiny_config
 
 STEPS = 100
@@ -37,6 +39,7 @@ def check(config: TrainConfig) -> MemoryPlan:
     device(config.device)
     phases = training_phases(config, [scenario.spec.inspect().agents for scenario in config.scenarios])
     learners = learner_seats(phases)
+    networks = [check_start(config, name) for name in learners if start_text(config, name)] or [_tiny(config.policy)]
     _check_shares(config)
     _check_imitated(config)
     for index, scenario in enumerate(config.scenarios):
@@ -48,23 +51,19 @@ def check(config: TrainConfig) -> MemoryPlan:
         _check_names(scenario.id, learners.keys() & _scripted(scenario.spec))
         for opponent in () if config.seats or scenario.seats else config.evaluation.opponents:
             load_policy(opponent, scenario.test_spec, agents=scenario.test_spec.inspect().agents)
-        _check_random_play(config, scenario)
-    return check_memory(config, _network(config), len(learners))
+        for opponent in config.league.fixed:
+            load_policy(opponent, scenario.spec, agents=scenario.spec.inspect().agents)
+        _check_random_play(scenario, _at_random(config, scenario, learners))
+    return check_memory(config, max(networks, key=PreTrainedModel.num_parameters), len(learners))
 
 
-def _network(config: TrainConfig) -> PreTrainedModel:
-    """The model that learns, without weights."""
-    policy = config.policy
-    if not policy.start_from:
-        sizes = tiny_config(
-            VOCABULARY, width=policy.width, layers=policy.layers, heads=policy.heads, context=policy.context
-        )
-        with torch.device("meta"):
-            return GPT2LMHeadModel(sizes)
-    try:
-        return check_pretrained(policy.start_from)
-    except CheckpointError as error:
-        raise ConfigError(f"policy.start_from: {error}") from error
+def _tiny(policy: PolicyConfig) -> PreTrainedModel:
+    """A tiny model without numbers."""
+    sizes = tiny_config(
+        VOCABULARY, width=policy.width, layers=policy.layers, heads=policy.heads, context=policy.context
+    )
+    with torch.device("meta"):
+        return GPT2LMHeadModel(sizes)
 
 
 def lists_legal_actions(spec: ScenarioSpec) -> bool:
@@ -77,9 +76,14 @@ def lists_legal_actions(spec: ScenarioSpec) -> bool:
         close_env(env)
 
 
-def imitates(config: TrainConfig) -> bool:
-    """Whether demonstrations are needed: for a warm start, or for the tokenizer of a tiny model."""
-    return bool(config.imitation.steps) or not config.policy.start_from
+def imitates(config: TrainConfig, names: Iterable[str]) -> bool:
+    """Whether demonstrations are needed: for a warm start, or for the tokenizer of a tiny model.
+
+    Args:
+        config: the run's.
+        names: of the policies that learn.
+    """
+    return bool(imitators(config, names)) or not all(start_text(config, name) for name in names)
 
 
 def _scripted(spec: ScenarioSpec) -> set[str]:
@@ -119,7 +123,7 @@ def _check_imitated(config: TrainConfig) -> None:
         )
 
 
-def _check_random_play(config: TrainConfig, scenario: TrainingScenario) -> None:
+def _check_random_play(scenario: TrainingScenario, at_random: Collection[str]) -> None:
     """Begin an episode, whatever the actions, and look at everyone who acts in it."""
     env = scenario.spec.make()
     seats = tuple(env.possible_agents)
@@ -134,7 +138,7 @@ def _check_random_play(config: TrainConfig, scenario: TrainingScenario) -> None:
                         f"whom it begins can be trained ({', '.join(seats)})"
                     )
                 legal = env.legal_actions(agent)
-                if legal is None and _plays_at_random(config, scenario, agent):
+                if legal is None and agent in at_random:
                     raise ConfigError(_no_random_play(scenario.id, agent))
                 actions[agent] = legal[0] if legal else ""
             if env.done:
@@ -144,11 +148,13 @@ def _check_random_play(config: TrainConfig, scenario: TrainingScenario) -> None:
         close_env(env)
 
 
-def _plays_at_random(config: TrainConfig, scenario: TrainingScenario, agent: str) -> bool:
-    """Whether random play holds this seat at any time, to be imitated or to play with."""
+def _at_random(config: TrainConfig, scenario: TrainingScenario, learners: Iterable[str]) -> set[str]:
+    """The seats that random play holds at any time, to be imitated or to play with."""
     seatings = (config.seats, scenario.seats, *(phase.seats for phase in config.phases))
-    imitated = imitates(config) and config.imitation.seats.get(agent, "random") == "random"
-    return imitated or any(seats.get(agent) == "random" for seats in seatings)
+    imitated = scenario.spec.inspect().agents if imitates(config, learners) else ()
+    return {seat for seats in seatings for seat, who in seats.items() if who == "random"} | {
+        seat for seat in imitated if config.imitation.seats.get(seat, "random") == "random"
+    }
 
 
 def _no_random_play(scenario: str, agent: str) -> str:

@@ -45,15 +45,15 @@ class Architecture(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Something that takes memory: so many bytes, `count` times."""
+    """Something that takes memory: so many bytes, `copies` times."""
 
     name: str
     size: int
-    count: int = 1
+    copies: int = 1
 
     @property
     def total(self) -> int:
-        return self.size * self.count
+        return self.size * self.copies
 
 
 class MemoryPlan(NamedTuple):
@@ -282,7 +282,7 @@ def _total(parts: Sequence[Part]) -> int:
 
 
 def _described(part: Part) -> str:
-    times = f" ({part.count} x {_gib(part.size)})" if part.count > 1 else ""
+    times = f" ({part.copies} x {_gib(part.size)})" if part.copies > 1 else ""
     return f"{part.name} {_gib(part.total)}{times}"
 
 
