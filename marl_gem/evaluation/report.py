@@ -26,6 +26,7 @@ import msgspec
 
 from marl_gem.errors import RecordError
 from marl_gem.evaluation.estimates import Estimate, Pass
+from marl_gem.evaluation.task_choice import TaskOrder
 from marl_gem.runs.configuration import rename_keys
 from marl_gem.runs.files import read_json_file
 from marl_gem.types import Ending, Limits, Origin
@@ -60,6 +61,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     players: dict[str, str] = {}
     # How many tasks are played.
     n: int
+    # The numbers of the tasks, where they were named; else the first n in this order are played.
+    tasks: tuple[int, ...] | None = None
+    order: TaskOrder = "listed"
     # How often each task is played.
     repeats: int = 1
     # Everything random follows from it.
@@ -157,6 +161,8 @@ class TaskReport(msgspec.Struct, frozen=True):
     task: int
     # By agent; one that was in no try is left out.
     agents: dict[str, TriesReport]
+    # Its grade; empty where the scenario gives none.
+    grade: str = ""
 
 
 class SeatReport(msgspec.Struct, frozen=True):
