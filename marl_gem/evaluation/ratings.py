@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from marl_gem.evaluation.estimates import quantile
 from marl_gem.evaluation.report import Rating
@@ -35,7 +35,7 @@ Comparison = tuple[str, str, float]
 """Two players that met, and the points of the first: 1 for a win, 1/2 for a draw, 0 for a loss."""
 
 
-def rate(names: Sequence[str], tasks: Mapping[Hashable, Sequence[Comparison]], seed: int) -> dict[str, Rating]:
+def rate(names: Sequence[str], tasks: Mapping[int, Sequence[Comparison]], seed: int) -> dict[str, Rating]:
     """Ratings with 95% intervals by bootstrap, which draws tasks: games of one task are alike.
 
     Where every task came out the same, a bootstrap would give an interval of no width; then it follows from the
@@ -50,7 +50,7 @@ def rate(names: Sequence[str], tasks: Mapping[Hashable, Sequence[Comparison]], s
         by player; of who met nobody, the average without an interval.
     """
     names = sorted(names)  # the order in which they are named changes nothing, not even the last digit
-    each = [_totals(comparisons) for _, comparisons in sorted(tasks.items(), key=lambda item: str(item[0]))]
+    each = [_totals(comparisons) for _, comparisons in sorted(tasks.items())]
     totals = _sum(each)
     logs = _strengths(names, totals)
     met = {name for pair in totals for name in pair}

@@ -358,7 +358,7 @@ def _convert(data: Any, from_format_1: Callable[[dict[str, Any]], dict[str, Any]
 
 def _without_old_ratings(data: dict[str, Any]) -> dict[str, Any]:
     """Ratings were once of one game after the other, with `mu` and `sigma` on a scale of their own."""
-    tournament = data.get("tournament")
+    tournament: dict[str, Any] = data.get("tournament") or {}
     players = tournament.get("players") if isinstance(tournament, dict) else None
     if not isinstance(players, list) or not any(
         isinstance(p, dict) and "mu" in (p.get("rating") or {}) for p in players

@@ -55,9 +55,10 @@ class TestATournament:
         assert {name: entry.score.mean for name, entry in by_name.items()} == {
             "high": 1, "low": 0, "middle": 0.5, "twin": 0.5,
         }  # fmt: skip
-        assert by_name["high"].rating.value > 1200 > 800 > by_name["low"].rating.value
-        assert by_name["middle"].rating == by_name["twin"].rating
-        assert all(entry.rating.low < entry.rating.value < entry.rating.high for entry in by_name.values())
+        ratings: dict[str, Any] = {name: entry.rating for name, entry in by_name.items()}
+        assert ratings["high"].value > 1200 > 800 > ratings["low"].value
+        assert ratings["middle"] == ratings["twin"]
+        assert all(rating.low < rating.value < rating.high for rating in ratings.values())
 
     def test_has_a_matrix_whose_halves_agree(self) -> None:
         players: dict[str, Any] = {
