@@ -28,9 +28,9 @@ def batch(seed: int) -> list[Trajectory]:
     return [[*numbered[0][:-1], shown], *numbered[1:]]
 
 
-def critic(seed: int = 1, **options: int) -> TurnCritic:
+def critic(seed: int = 1, micro_batch_tokens: int = 16_384) -> TurnCritic:
     """With a value head that is not 0."""
-    found = TurnCritic(tiny(seed).double(), **options)
+    found = TurnCritic(tiny(seed).double(), micro_batch_tokens=micro_batch_tokens)
     torch.nn.init.normal_(found.head.weight, generator=torch.Generator().manual_seed(0))
     return found
 
