@@ -10,7 +10,8 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from marl_gem.evaluation.estimates import Estimate, estimate
-from marl_gem.evaluation.report import AgentReport, MatchReport, Report, TriesReport, UsageReport
+from marl_gem.evaluation.ratings import SCALE
+from marl_gem.evaluation.report import AgentReport, MatchReport, Rating, Report, TriesReport, UsageReport
 from marl_gem.evaluation.tasks import ranked
 from marl_gem.printable import printable, printable_line
 from marl_gem.seeding import derive_seed
@@ -289,7 +290,7 @@ def _tournament(report: Report) -> list[str]:
         [
             str(rank),
             quoted(player.name),
-            f"{player.rating.mu:.1f} ± {player.rating.sigma:.1f}" if player.rating else _NOTHING,
+            _rating(player.rating),
             estimate_text(player.score, share=True),
             f"{player.won} / {player.drawn} / {player.lost}",
             *([estimate_text(player.success, share=True)] if task else []),
@@ -304,6 +305,7 @@ def _tournament(report: Report) -> list[str]:
     seats = [[quoted(seat), estimate_text(score, share=True)] for seat, score in tournament.seats.items()]
     return [
         _table(["", "player", "rating", "score", "won / drawn / lost", *["success"] * task], standings),
+        f"**Rating**: {SCALE}",
         *([quoted(tournament.left_out)] if tournament.left_out else []),
         "**Score of the row's player against the column's**",
         _table(["", *map(quoted, names)], matrix),
@@ -312,6 +314,13 @@ def _tournament(report: Report) -> list[str]:
         "**Score of each seat, averaged over the players**",
         _table(["seat", "score"], seats),
     ]
+
+
+def _rating(rating: Rating | None) -> str:
+    if rating is None:
+        return _NOTHING
+    interval = "" if rating.low is None or rating.high is None else f" ({rating.low:.0f} to {rating.high:.0f})"
+    return f"{rating.value:.0f}{interval}"
 
 
 def _usage(usage: UsageReport, episodes: int) -> dict[str, str]:

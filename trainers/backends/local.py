@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from marl_gem.errors import TrainingError
 from marl_gem.llm.pretrained import not_finite
 from marl_gem.trainers.algorithms.base import Loss, TokenBatch
-from marl_gem.trainers.backends.adapters import CausalModel
+from marl_gem.trainers.backends.adapters import AdapterModel, CausalModel
 from marl_gem.trainers.backends.base import NO_REGULARIZATION, Regularization, Weights
 from marl_gem.trainers.backends.frozen import FrozenModel, copy_weights
 from marl_gem.trainers.backends.layout import Layout, packed, packs, padded
@@ -130,7 +130,10 @@ class LocalBackend:
         return update_flops(self.model, rows) / seconds / peak if peak else None
 
     def set_reference(self) -> None:
-        self.reference = self.weights()
+        weights = self.weights()
+        if self._memory.precision == "bfloat16" and isinstance(self.model, AdapterModel):
+            weights = {name: value.bfloat16() for name, value in weights.items()}  # what autocast would make of them
+        self.reference = weights
 
     def weights(self) -> Weights:
         return copy_weights(self.model)
