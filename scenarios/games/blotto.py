@@ -114,8 +114,11 @@ def analyse(env: MultiAgentEnv, strategy: Strategy) -> dict[str, float]:
         total = sum(weights)
         illegal = max(illegal, 1 - total)
         chances.append([w / total if total else 1 / len(weights) for w in weights])
-    against = [
-        [sum(p * outcome(a, b) for p, b in zip(other, spread, strict=True)) for a in spread] for other in chances
-    ]
+    against = [[_gain(answer, other, spread) for answer in spread] for other in chances]
     value = sum(p * gain for p, gain in zip(chances[0], against[1], strict=True))
     return {"exploitability": (max(against[0]) + max(against[1])) / 2, "value/player_0": value, "illegal": illegal}
+
+
+def _gain(answer: tuple[int, ...], chances: Sequence[float], spread: Sequence[tuple[int, ...]]) -> float:
+    """What an answer wins on average against answers with these probabilities."""
+    return sum(p * outcome(answer, other) for p, other in zip(chances, spread, strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import marl_gem
@@ -43,7 +45,7 @@ def test_who_wins(first: str, second: str, won: int) -> None:
 
 
 @pytest.mark.parametrize("options", [{"soldiers": 0}, {"fields": 1}, {"fields": 6}])
-def test_sizes_that_make_no_sense(options: dict[str, int]) -> None:
+def test_sizes_that_make_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match="Blotto takes 1 to 20 soldiers and 2 to 5 fields"):
         marl_gem.make(BLOTTO, **options)
 
