@@ -70,7 +70,7 @@ class TrainingLoop:
         """
         phase, begun = self.phase, time.perf_counter()
         for name in phase.learners:
-            self._prepare(self.learners[name], begins=self.updates == phase.start)
+            self._prepare(self.learners[name], done=self.updates - phase.start)
         plan = self._plan(phase)
         with paused_collector():
             episodes = asyncio.run(self.player.play(plan))
@@ -93,10 +93,11 @@ class TrainingLoop:
         }
         return metrics, episodes
 
-    def _prepare(self, learner: Learner, *, begins: bool) -> None:
-        """Set the reference if a phase begins, and keep a snapshot if it is time."""
+    def _prepare(self, learner: Learner, *, done: int) -> None:
+        """Set the reference and keep a snapshot, if it is time, after so many updates of the phase."""
         training = self.config.training
-        if begins and (training.kl or training.kl_final):
+        moves = done == 0 or (training.reference_every and done % training.reference_every == 0)
+        if moves and (training.kl or training.kl_final):
             learner.backend.set_reference()
         if self._uses_pool:
             half = training.precision == "bfloat16"

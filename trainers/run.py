@@ -33,6 +33,7 @@ from marl_gem.trainers.curve import draw_curve
 from marl_gem.trainers.imitation import warm_up
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.measurement import Matchup, Measurement, measure, stored_matchups, stored_measurement
+from marl_gem.trainers.memory_plan import MemoryPlan
 from marl_gem.trainers.metrics import MetricsLog, Stage, read_metrics
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.trainers.start import start
@@ -77,6 +78,8 @@ class TrainingRun:
         self.config = config
         self.loop = loop
         self.report: TrainingReport | None = None
+        self.memory: MemoryPlan | None = None
+        """What a new run needs of memory."""
         self._drawn = time.monotonic()
 
     @classmethod
@@ -87,7 +90,7 @@ class TrainingRun:
             ConfigError: the folder is not empty.
             ConfigError, RegistryError, MissingPackage: see `check`; nothing has been written then.
         """
-        check(config)
+        memory = check(config)
         config = pinned(config)
         if not is_empty(folder):
             raise ConfigError(
@@ -95,7 +98,9 @@ class TrainingRun:
                 "or choose another name"
             )
         write_config(folder, msgspec.to_builtins(config))
-        return cls(folder, config)
+        run = cls(folder, config)
+        run.memory = memory
+        return run
 
     @classmethod
     def resume(cls, folder: Path, wanted: TrainConfig | None = None, *, updates: int | None = None) -> TrainingRun:

@@ -127,6 +127,9 @@ class TrainingConfig(Section, frozen=True):
     learning_rate_schedule: Literal["cosine", "linear", "constant"] = "cosine"
     # In so many updates at the beginning of each phase the learning rate is lower: it grows along a line.
     warmup_updates: Count = 0
+    # How much of the steps before goes on in each step, from 0 to below 1: Adam's beta_1. Where what is best depends on
+    # what others learn, as in games whose good play mixes moves, momentum turns round in circles; 0 does not.
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
     # The discount from one turn of an agent to its next, from 0 to 1.
     gamma: Share = 1.0
     # The weight of the divergence from the reference, the policy as it was when the phase began, in nats a sampled
@@ -134,6 +137,9 @@ class TrainingConfig(Section, frozen=True):
     kl: Weight = 0.2
     # The weight at the end of each phase.
     kl_final: Weight = 0.05
+    # The reference also becomes the policy as it is every so many updates of a phase (R-NaD: Perolat et al., arXiv
+    # 2206.15378): then the pull steadies learning without holding it near where the phase began. 0: never.
+    reference_every: Count = 0
     # How the divergence is computed at a sampled token: "exact" over the vocabulary, or from the token's own
     # log-probabilities, see `marl_gem.trainers.backends.readout.Estimator`.
     kl_estimator: Literal["exact", "k1", "k2", "k3"] = "exact"

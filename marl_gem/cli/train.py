@@ -176,6 +176,8 @@ def _stored_values(
 def _work(run: TrainingRun) -> None:
     """Let a run work, and show what came of it."""
     out.print(f"[bold]{escape(run.config.title)}[/] in {escape(str(run.folder))}")
+    for line in run.memory.lines() if run.memory else ():
+        out.print(escape(line), soft_wrap=True)
     again = f"marl-gem train --resume {run.folder}"
     with stop_on_interrupt("this update", again) as stop:
         _watch(run, stop)
