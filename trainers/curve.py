@@ -60,7 +60,8 @@ def _draw_score(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
     bounded = [(row["update"], *row["score_interval"]) for row in measured if _has_interval(row)]
     axes.axhline(0.5, color="0.8", linewidth=1)
     if bounded:
-        axes.fill_between(*zip(*bounded, strict=True), color="tab:blue", alpha=0.2, linewidth=0)
+        updates, low, high = zip(*bounded, strict=True)
+        axes.fill_between(updates, low, high, color="tab:blue", alpha=0.2, linewidth=0)
     axes.plot([row["update"] for row in measured], list(map(_score, measured)), marker="o", markersize=3)
     axes.set(ylim=(0, 1))
 

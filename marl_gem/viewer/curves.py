@@ -82,7 +82,7 @@ def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
             value = row["first_score"]  # of the seating that is trained first
         yield family, line, float(value)
         turns = row.get(f"turns/{line}" if line else "turns")
-        if family == "tokens" and _is_number(turns) and turns > 0:
+        if family == "tokens" and isinstance(turns, int | float) and turns > 0:
             yield "answer_tokens", line, value / turns
 
 
