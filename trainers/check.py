@@ -39,6 +39,10 @@ def check(config: TrainConfig) -> MemoryPlan:
     device(config.device)
     phases = training_phases(config, [scenario.spec.inspect().agents for scenario in config.scenarios])
     learners = learner_seats(phases)
+    if config.sampler != "in_process":
+        from marl_gem.trainers.serving import check_sampler  # needs aiohttp
+
+        check_sampler(config, len(learners))
     networks = [check_start(config, name) for name in learners if start_text(config, name)] or [_tiny(config.policy)]
     _check_shares(config)
     _check_imitated(config)

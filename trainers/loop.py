@@ -29,6 +29,7 @@ from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.play import EpisodePlayer
+from marl_gem.trainers.samplers.base import Sampler
 from marl_gem.trainers.schedule import TrainingPhase, learning_rate, linear, training_phases
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.types import Episode
@@ -53,6 +54,12 @@ class TrainingLoop:
         several = any(len(p.learning(index)) > 1 for p in self.phases for index in range(len(self.specs)))
         self._uses_pool = several and config.training.opponent_pool_fraction > 0
         self.league = League(config.league)
+        self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
+
+    def set_samplers(self, samplers: Mapping[str, Sampler]) -> None:
+        """Let others answer for the policies while episodes are played."""
+        for name, sampler in samplers.items():
+            self.learners[name].sampler = sampler
         self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
 
     @property

@@ -203,6 +203,25 @@ class LeagueConfig(Section, frozen=True):
     fixed: dict[str, Weight] = {}
 
 
+class VLLMConfig(Section, frozen=True):
+    """The vLLM server that answers while episodes are played, see `sampler`."""
+
+    # The Python interpreter that has vLLM, which often has an environment of its own; empty for the one that trains.
+    python: str = ""
+    # Further arguments of the server, such as "--tensor-parallel-size=2"; they count last.
+    arguments: tuple[str, ...] = ()
+    # The GPUs that the server sees, as in CUDA_VISIBLE_DEVICES: "1" or "2,3"; empty for those that the trainer sees.
+    gpus: str = ""
+    # The share of a GPU's memory that the server takes.
+    gpu_memory: Share = 0.4
+    # The greatest number of tokens, prompt and response together, that the server takes; 0 for what the model takes.
+    context: Count = 0
+    # How many seconds the server may take to start; for a server at a URL, how long it may be away.
+    patience: PositiveFloat = 600.0
+    # For a server at a URL: the environment variable that holds its API key.
+    api_key_env: str = ""
+
+
 class EvaluationConfig(Section, frozen=True):
     """How the policies are measured."""
 
@@ -237,6 +256,9 @@ class TrainConfig(Section, frozen=True):
     seed: Count = 0
     # Where the models are: "cpu", "cuda", "cuda:1", "mps"; "auto" is a GPU if there is one.
     device: str = "auto"
+    # Who answers while episodes are played: "in_process", the model that is trained; "vllm", a vLLM server that the run
+    # starts and stops; or the URL of a vLLM server, which must be able to read the run's folder.
+    sampler: str = "in_process"
     # How many CPU threads torch may use; one is best for tiny models, 0 lets torch choose.
     threads: Count = 1
     # Who holds each seat. A name in small letters is a policy that learns; anything else is a policy as in a command
@@ -250,6 +272,7 @@ class TrainConfig(Section, frozen=True):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     training: TrainingConfig = TrainingConfig()
     league: LeagueConfig = LeagueConfig()
+    vllm: VLLMConfig = VLLMConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @property
