@@ -29,7 +29,7 @@ from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.play import EpisodePlayer
-from marl_gem.trainers.schedule import TrainingPhase, cosine, linear, training_phases
+from marl_gem.trainers.schedule import TrainingPhase, learning_rate, linear, training_phases
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.types import Episode
 
@@ -143,7 +143,7 @@ class TrainingLoop:
             {name: self.learners[name] for name in phase.learners},
             self.algorithm,
             training,
-            learning_rate=cosine(training.learning_rate, done, phase.length),
+            learning_rate=learning_rate(training, done, phase.length),
             kl_weight=linear(training.kl, training.kl_final, done, phase.length),
             name_metrics=len(self.learners) > 1,
         )

@@ -119,8 +119,12 @@ class TrainingConfig(Section, frozen=True):
     updates: Count = 100
     # How many episodes are played for each update, over all scenarios.
     episodes: Positive = 256
-    # The learning rate at the beginning of each phase; it falls along a cosine to a tenth of it at the end.
+    # The learning rate at the beginning of each phase.
     learning_rate: PositiveFloat = 1e-3
+    # How it falls in each phase: to a tenth of it along a "cosine" or a line ("linear"), or not at all ("constant").
+    learning_rate_schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    # In so many updates at the beginning of each phase the learning rate is lower: it grows along a line.
+    warmup_updates: Count = 0
     # The discount from one turn of an agent to its next, from 0 to 1.
     gamma: Share = 1.0
     # The weight of the divergence from the reference, the policy as it was when the phase began, in nats a sampled
