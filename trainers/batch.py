@@ -164,7 +164,7 @@ def trajectories(
         group: see `Transition.group`; by default the episode is a group of its own.
         final_prompt: gives the prompt that shows what an agent saw last in an episode that was cut off, for
             `Transition.next_prompt_ids`; by default there is none.
-        reward: what the agent gets at its last turn, in place of all rewards of the scenario; by default it keeps these.
+        reward: what the agent gets at its last turn, in place of all rewards of the scenario; by default these stay.
 
     Raises:
         ConfigError: a turn holds no tokens, because no model in this process answered it.

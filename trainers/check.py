@@ -7,9 +7,10 @@ from marl_gem.errors import CheckpointError, ConfigError, UnknownScenario
 from marl_gem.faults import close_env
 from marl_gem.llm.pretrained import check_pretrained
 from marl_gem.specs import ScenarioSpec, load_policy
-from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.config import read, recipes
 from marl_gem.trainers.learner import device
+from marl_gem.trainers.policy_algorithms import group_size, make_algorithms
+from marl_gem.trainers.policy_tables import for_policy, policy_names
 from marl_gem.trainers.schedule import learner_seats, shares, training_phases
 from marl_gem.trainers.sections import TrainConfig, TrainingScenario
 
@@ -40,9 +41,10 @@ def check(config: TrainConfig) -> None:
         for opponent in () if config.seats or scenario.seats else config.evaluation.opponents:
             load_policy(opponent, scenario.test_spec, agents=scenario.test_spec.inspect().agents)
         _check_random_play(config, scenario)
-    if config.policy.start_from:
+    for folder in dict.fromkeys(for_policy(config, name).policy.start_from for name in learners):
         try:
-            check_pretrained(config.policy.start_from)
+            if folder:
+                check_pretrained(folder)
         except CheckpointError as error:
             raise ConfigError(f"policy.start_from: {error}") from error
 
@@ -59,7 +61,9 @@ def lists_legal_actions(spec: ScenarioSpec) -> bool:
 
 def imitates(config: TrainConfig) -> bool:
     """Whether demonstrations are needed: for a warm start, or for the tokenizer of a tiny model."""
-    return bool(config.imitation.steps) or not config.policy.start_from
+    return bool(config.imitation.steps) or not all(
+        for_policy(config, name).policy.start_from for name in policy_names(config)
+    )
 
 
 def _scripted(spec: ScenarioSpec) -> set[str]:
@@ -80,8 +84,8 @@ def _check_names(scenario: str, taken: set[str]) -> None:
 
 def _check_shares(config: TrainConfig) -> None:
     """Every scenario has episodes in every update."""
-    group_size = make_algorithm(config.algorithm.name, config.algorithm.options).needs.group_size
-    counts = shares(config.training.episodes, [scenario.weight for scenario in config.scenarios], group_size)
+    size = group_size(config, make_algorithms(config, policy_names(config)))
+    counts = shares(config.training.episodes, [scenario.weight for scenario in config.scenarios], size)
     if 0 in counts:
         raise ConfigError(
             f"of {config.training.episodes} episodes in an update none would be of "

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from marl_gem.errors import ConfigError
 from marl_gem.trainers.algorithms import Algorithm, make_algorithm
+from marl_gem.trainers.algorithms.base import Stateful
 from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.rewards import SeatReward
 from marl_gem.trainers.sections import TrainConfig
@@ -22,11 +24,35 @@ def make_algorithms(config: TrainConfig, names: Iterable[str]) -> dict[str, Algo
     algorithms = {}
     for name in names:
         mine = for_policy(config, name)
-        key = json.dumps([mine.algorithm.name, mine.algorithm.options, mine.training.gamma], sort_keys=True, default=str)
+        key = json.dumps(
+            [mine.algorithm.name, mine.algorithm.options, mine.training.gamma], sort_keys=True, default=str
+        )
         if key not in made:
             made[key] = make_algorithm(mine.algorithm.name, mine.algorithm.options)
         algorithms[name] = made[key]
     return algorithms
+
+
+def algorithm_state(algorithms: Mapping[str, Algorithm]) -> dict[str, Any]:
+    """What the algorithms remember, as plain data: of the one that all policies share, or of several by policy."""
+    states = {name: a.state() for name, a in _distinct(algorithms).items() if isinstance(a, Stateful)}
+    return next(iter(states.values()), {}) if len(_distinct(algorithms)) == 1 else states
+
+
+def restore_algorithms(algorithms: Mapping[str, Algorithm], state: Mapping[str, Any]) -> None:
+    """Put back what `algorithm_state` gave; raises whatever an algorithm raises where that is damaged."""
+    distinct = _distinct(algorithms)
+    for name, algorithm in distinct.items():
+        if isinstance(algorithm, Stateful):
+            algorithm.restore(state if len(distinct) == 1 else state[name])
+
+
+def _distinct(algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
+    """Each algorithm once, by the first policy that has it."""
+    found: dict[int, tuple[str, Algorithm]] = {}
+    for name, algorithm in algorithms.items():
+        found.setdefault(id(algorithm), (name, algorithm))
+    return dict(found.values())
 
 
 def group_size(config: TrainConfig, algorithms: Mapping[str, Algorithm]) -> int:

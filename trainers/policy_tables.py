@@ -1,10 +1,10 @@
 """What differs for one policy: the configuration's tables `[policies.NAME]`, laid over its sections.
 
-    [policies.user]
-    learning_rate = 1e-3
-    algorithm = { name = "grpo", options = { group_size = 4 } }
+[policies.user]
+learning_rate = 1e-3
+algorithm = { name = "grpo", options = { group_size = 4 } }
 
-    for_policy(config, "user").training.learning_rate  # 1e-3
+for_policy(config, "user").training.learning_rate  # 1e-3
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from marl_gem.trainers.sections import PolicyConfig, TrainConfig, TrainingConfig
 
 OF_TRAINING = (
     "learning_rate",
+    "learning_rate_schedule",
+    "warmup_updates",
     "gamma",
     "kl",
     "kl_final",
@@ -46,7 +48,7 @@ ALGORITHM = "algorithm"
 
 
 def for_policy(config: TrainConfig, name: str) -> TrainConfig:
-    """A run's configuration as it holds for one policy: with the fields of its table in the places of those they replace.
+    """A run's configuration as it holds for one policy: the fields of its table replace those of the sections.
 
     Raises:
         ConfigError: a field of the table is unknown, or its value makes no sense.
@@ -73,14 +75,16 @@ def policy_config(shared: PolicyConfig, table: Mapping[str, Any]) -> PolicyConfi
     Raises:
         msgspec.ValidationError: a value makes no sense.
     """
-    return msgspec.convert({**msgspec.to_builtins(shared), **_fields(table, PolicyConfig.__struct_fields__)}, PolicyConfig)
+    return msgspec.convert(
+        {**msgspec.to_builtins(shared), **_fields(table, PolicyConfig.__struct_fields__)}, PolicyConfig
+    )
 
 
 def check_tables(config: TrainConfig, source: str) -> None:
     """Hold the tables against the policies that there are, and their fields against those that may differ.
 
     Raises:
-        ConfigError: a table is of no policy, or a field is none that may differ; the message names those that there are.
+        ConfigError: a table is of no policy, or a field is none that may differ; the message says which there are.
     """
     known = policy_names(config)
     for name, table in config.policies.items():
@@ -107,9 +111,11 @@ def _fields(table: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
 
 def _algorithm(config: TrainConfig, given: Any) -> dict[str, Any]:
     """The algorithm's section. Options of the run's algorithm do not go over to another one."""
-    changes = {"name": given} if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else {"name": given}
+    changes = (
+        {"name": given} if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else {"name": given}
+    )
     same = changes.get("name", config.algorithm.name) == config.algorithm.name
-    options = changes.pop("options", {})
+    options: Any = changes.pop("options", {})
     if isinstance(options, Mapping):
         options = {**(config.algorithm.options if same else {}), **options}
     return {"name": config.algorithm.name, **changes, "options": options}

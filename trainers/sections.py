@@ -253,8 +253,8 @@ class TrainConfig(Section, frozen=True):
     league: LeagueConfig = LeagueConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     # What differs for one policy, by its name: any field of `policy`, the fields of `training` that
-    # `marl_gem.trainers.policy_tables` lists (learning_rate, kl, kl_final, gamma, entropy, reward, ...), and `algorithm`,
-    # a name or { name = ..., options = {...} }.
+    # `marl_gem.trainers.policy_tables` lists (learning_rate, kl, kl_final, gamma, entropy, reward, ...), and
+    # `algorithm`, a name or { name = ..., options = {...} }.
     policies: dict[str, dict[str, Any]] = {}
 
     @property

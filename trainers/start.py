@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from marl_gem.llm.pretrained import load_pretrained
 from marl_gem.seeding import derive_seed
+from marl_gem.trainers.backends.adapters import CausalModel
 from marl_gem.trainers.check import imitates
 from marl_gem.trainers.demonstrations import collect_demonstrations, demonstration_texts
 from marl_gem.trainers.episode_plan import seed_part
 from marl_gem.trainers.learner import Learner, make_learner
 from marl_gem.trainers.loop import TrainingLoop
+from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.schedule import learner_seats, training_phases
-from marl_gem.trainers.sections import TrainConfig
-from marl_gem.trainers.shared_base import load_base
+from marl_gem.trainers.sections import PolicyConfig, TrainConfig
+from marl_gem.trainers.shared_base import base_key, load_bases
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from marl_gem.types import Episode
 
@@ -28,8 +32,7 @@ def start(config: TrainConfig) -> tuple[TrainingLoop, list[list[Episode]]]:
     set_threads(config)
     names = learner_seats(training_phases(config, [s.spec.inspect().agents for s in config.scenarios]))
     demonstrations = collect_demonstrations(config) if imitates(config) else [[] for _ in config.scenarios]
-    make = _pretrained if config.policy.start_from else _tiny
-    return TrainingLoop(config, make(config, list(names), demonstrations)), demonstrations
+    return TrainingLoop(config, _learners(config, list(names), demonstrations)), demonstrations
 
 
 def set_threads(config: TrainConfig) -> None:
@@ -43,31 +46,42 @@ def record_name(name: str, config: TrainConfig) -> str:
     return config.title if config.is_self_play else name
 
 
-def _pretrained(config: TrainConfig, names: Sequence[str], _: Sequence[Sequence[Episode]]) -> dict[str, Learner]:
-    if config.policy.lora_rank:
-        shared, tokenizer = load_base(config.policy, half=config.training.precision == "bfloat16")
-        seeds = {name: derive_seed(config.seed, "adapter", *seed_part(name)) for name in names}
-        models = {name: shared.adapter(name, seed=seeds[name]) for name in names}
-        return {name: make_learner(record_name(name, config), config, models[name], tokenizer) for name in names}
-    folder = config.policy.start_from
-    return {name: make_learner(record_name(name, config), config, *load_pretrained(folder)) for name in names}
+def _learners(
+    config: TrainConfig, names: Sequence[str], demonstrations: Sequence[Sequence[Episode]]
+) -> dict[str, Learner]:
+    """A learner for each policy: an adapter, a pretrained model, or a tiny one with random weights."""
+    configs = {name: for_policy(config, name) for name in names}
+    bases = load_bases([own.policy for own in configs.values()], half=config.training.precision == "bfloat16")
+    tokenizers: dict[str, PreTrainedTokenizerBase] = {}  # of tiny models
+    learners = {}
+    for name, own in configs.items():
+        model: CausalModel
+        if own.policy.lora_rank:
+            base, tokenizer = bases[base_key(own.policy)]
+            seed = derive_seed(config.seed, "adapter", *seed_part(name))
+            model = base.adapter(name, seed=seed, rank=own.policy.lora_rank, alpha=own.policy.lora_alpha)
+        elif own.policy.start_from:
+            model, tokenizer = load_pretrained(own.policy.start_from)
+        else:
+            split = own.policy.tokens
+            if split not in tokenizers:
+                tokenizers[split] = _tokenizer(demonstrations, split)
+            tokenizer = tokenizers[split]
+            model = _tiny(own.policy, tokenizer, derive_seed(config.seed, "weights", *seed_part(name)))
+        learners[name] = make_learner(record_name(name, config), own, model, tokenizer)
+    return learners
 
 
-def _tiny(config: TrainConfig, names: Sequence[str], demonstrations: Sequence[Sequence[Episode]]) -> dict[str, Learner]:
-    """Small models with a tokenizer made for what is said in the demonstrations."""
-    size = config.policy
+def _tokenizer(
+    demonstrations: Sequence[Sequence[Episode]], split: Literal["lines", "words"]
+) -> PreTrainedTokenizerBase:
+    """A tokenizer made for what is said in the demonstrations."""
     episodes = [episode for of_scenario in demonstrations for episode in of_scenario]
     has_tools = any(role.tools for episode in episodes for role in episode.roles.values())
-    tokenizer = tiny_tokenizer(demonstration_texts(episodes), split=size.tokens, tools=has_tools)
-    learners = {}
-    for name in names:
-        model = tiny_model(
-            tokenizer,
-            width=size.width,
-            layers=size.layers,
-            heads=size.heads,
-            context=size.context,
-            seed=derive_seed(config.seed, "weights", *seed_part(name)),
-        )
-        learners[name] = make_learner(record_name(name, config), config, model, tokenizer)
-    return learners
+    return tiny_tokenizer(demonstration_texts(episodes), split=split, tools=has_tools)
+
+
+def _tiny(size: PolicyConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> CausalModel:
+    return tiny_model(
+        tokenizer, width=size.width, layers=size.layers, heads=size.heads, context=size.context, seed=seed
+    )
