@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,21 @@ from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy, PolicyPerSeat
 from marl_gem.runs.configuration import differences
 from marl_gem.runs.files import replacing_folder
-from marl_gem.runs.folder import CHECKPOINTS
+from marl_gem.runs.folder import checkpoints, updates_of
 from marl_gem.specs import ScenarioSpec
-from marl_gem.trainers.backends.adapters import CausalModel
+from marl_gem.trainers.backends.adapters import CausalModel, SharedBase
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.backends.frozen import fits
-from marl_gem.trainers.checkpoint_state import ADVICE, STATE, CheckpointState, PolicyState, read_state, write_state
+from marl_gem.trainers.checkpoint_folder import find, newest, remove_old
+from marl_gem.trainers.checkpoint_state import (
+    ADVICE,
+    MODEL,
+    STATE,
+    CheckpointState,
+    PolicyState,
+    read_state,
+    write_state,
+)
 from marl_gem.trainers.config import complete, parse_stored
 from marl_gem.trainers.critic import TurnCritic
 from marl_gem.trainers.learner import Learner, make_learner
@@ -57,19 +66,18 @@ from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.samplers.in_process import llm_policy
 from marl_gem.trainers.schedule import SHARED_POLICY, learner_seats
 from marl_gem.trainers.sections import PolicyConfig, TrainConfig
-from marl_gem.trainers.shared_base import Base, BaseKey, base_key, fingerprints, load_adapter, load_bases
+from marl_gem.trainers.shared_base import fingerprint, load_adapter, load_base
 from marl_gem.trainers.start import record_name, set_threads
 
-KEEP = 2
-"""How many checkpoints of a run are kept."""
+__all__ = ["checkpoints", "find", "load", "load_policy", "newest", "save", "scenario_options"]
 
-MODEL, OPTIMIZER, FROZEN, CRITIC = "model", "optimizer.safetensors", "frozen.safetensors", "critic.safetensors"
+OPTIMIZER, FROZEN, CRITIC = "optimizer.safetensors", "frozen.safetensors", "critic.safetensors"
 OLD_FILES = {OPTIMIZER: "learner.safetensors", FROZEN: "others.safetensors"}
 """What the files of a policy are called in format 2."""
 
 
 def save(folder: Path, loop: TrainingLoop) -> Path:
-    """Write a checkpoint into `folder`, and remove all but the newest two.
+    """Write a checkpoint into `folder`, and remove all but the newest two and those that the configuration keeps.
 
     Returns:
         the checkpoint's own folder.
@@ -85,8 +93,8 @@ def save(folder: Path, loop: TrainingLoop) -> Path:
             shutil.rmtree(unfinished)
         with replacing_folder(target) as draft:
             _write(draft, loop)
-        for old in checkpoints(folder)[:-KEEP]:
-            shutil.rmtree(old)
+        training = loop.config.training
+        remove_old(folder, training.keep_every * training.save_every)
     except MarlGemError:
         raise
     except Exception as error:
@@ -103,8 +111,8 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
 
     Args:
         path: a checkpoint, or a folder of checkpoints or a run's folder, which give their newest.
-        config: what the checkpoint must have been written under; None takes what it says, which is then acted upon:
-            scenarios are made, and algorithms are imported.
+        config: what the checkpoint must have been written under, but for the number of updates; None takes what it
+            says, which is then acted upon: scenarios are made, and algorithms are imported.
 
     Raises:
         CheckpointError: there is none, it is damaged, or it belongs to another scenario.
@@ -115,15 +123,16 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
     if config is not None and config.title != written:
         raise CheckpointError(f"{path} was trained on {written}, not on {config.title}")
     stored = complete(state.config, f"{path}/{STATE}")
-    if config is not None and (changes := differences(stored, msgspec.to_builtins(config))):
+    free = ("training.updates",)
+    if config is not None and (changes := differences(stored, msgspec.to_builtins(config), ignore=free)):
         raise CheckpointError(f"{path} was written under another configuration: {'; '.join(changes)}")
     config = config or parse_stored(state.config, f"{path}/{STATE}")
     set_threads(config)
     configs = {name: for_policy(config, name) for name in state.policies}
     half = config.training.precision == "bfloat16"
-    bases = _load_bases(path, state, [own.policy for own in configs.values()], half=half)
+    shared = _load_base(path, state, [own.policy for own in configs.values()], half=half)
     learners = {
-        name: _read_learner(path, name, policy, configs[name], bases) for name, policy in state.policies.items()
+        name: _read_learner(path, name, policy, configs[name], shared) for name, policy in state.policies.items()
     }
     loop = TrainingLoop(config, learners, updates=state.updates)
     _restore_memories(path, state, loop)
@@ -136,12 +145,13 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
     return loop
 
 
-def load_policy(path: Path, scenario: ScenarioSpec | str) -> LLMPolicy | PolicyPerSeat:
+def load_policy(path: Path, scenario: ScenarioSpec | str, learner: str = "") -> LLMPolicy | PolicyPerSeat:
     """What a checkpoint's run has learned: one policy for all seats, or one for each seat that it trained.
 
     Args:
         path: a checkpoint, or a folder of checkpoints or a run's folder, which give their newest.
         scenario: what it is to play.
+        learner: the policy of this name for all seats.
 
     Raises:
         CheckpointError: there is none, it is damaged, or it was not trained on this scenario.
@@ -152,21 +162,25 @@ def load_policy(path: Path, scenario: ScenarioSpec | str) -> LLMPolicy | PolicyP
     ids = [trained.id for trained in config.scenarios]
     if scenario.id not in ids:
         raise CheckpointError(f"{path} was trained on {config.title} and cannot play {scenario.id}")
+    if learner and learner not in state.policies:
+        raise CheckpointError(f"{path} has no policy {learner!r}; it has {', '.join(state.policies)}")
     run = path.resolve().parent.parent.name
     alone = list(state.policies) == [SHARED_POLICY]
     policies = {}
     configs = {name: config.of(name) for name in state.policies}
-    bases = _load_bases(path, state, configs.values(), half=torch.cuda.is_available())
+    shared = _load_base(path, state, configs.values(), half=torch.cuda.is_available())
     for name, policy in state.policies.items():
+        if name != (learner or name):
+            continue
         llm = TransformersLLM(
-            *_load_model(path / name / MODEL, name, configs[name], bases),
+            *_load_model(path / name / MODEL, name, configs[name], shared),
             name=run if alone else f"{run}/{name}",
             template_options=configs[name].chat_template_kwargs,
         )
         llm.version = policy.updates
         policies[name] = llm_policy(configs[name], llm)
-    if alone:
-        return policies[SHARED_POLICY]
+    if alone or learner:
+        return policies[learner or SHARED_POLICY]
     holders = config.holders(ids.index(scenario.id), scenario.inspect().agents, state.updates)
     if unknown := sorted(set(holders.values()) - policies.keys()):
         raise CheckpointError(f"{path} is damaged: it lacks the policy {unknown[0]!r}. {ADVICE}")
@@ -193,25 +207,6 @@ def scenario_options(path: Path, scenario: str) -> dict[str, Any]:
     return next((dict(trained.options) for trained in config.scenarios if trained.id == scenario), {})
 
 
-def newest(path: Path) -> Path:
-    """The newest checkpoint in a run's folder, in a folder of checkpoints, or `path` itself if it is one.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    if (path / STATE).exists():
-        return path
-    found = checkpoints(path / CHECKPOINTS) or checkpoints(path)
-    if not found:
-        raise CheckpointError(f"there is no checkpoint in {path}; name a run's folder, such as runs/demo")
-    return found[-1]
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first."""
-    return sorted(folder.glob("update-*"))
-
-
 def _system_error(error: Exception) -> OSError:
     """What the system said. The libraries that write weights and tokenizers raise their own exceptions, with a number.
 
@@ -231,6 +226,7 @@ def _write(draft: Path, loop: TrainingLoop) -> None:
         if broken := not_finite(tensors):
             raise TrainingError(_diverged(draft.parent, name, broken, loop.updates))
         policies[name] = _write_learner(draft / name, learner, tensors)
+    base = next((learner.base for learner in loop.learners.values() if learner.base), "")
     write_state(
         draft,
         loop.updates,
@@ -238,13 +234,15 @@ def _write(draft: Path, loop: TrainingLoop) -> None:
         msgspec.to_builtins(loop.config),
         algorithm=algorithm_state(loop.algorithms),
         league=loop.league.state(),
-        base=fingerprints(own.policy for own in loop.configs.values()),
+        base=fingerprint(base) if base else "",
+        base_folder=base,
     )
 
 
 def _diverged(folder: Path, name: str, tensor: str, updates: int) -> str:
     earlier = checkpoints(folder)
-    begin = f", from policy.start_from={earlier[-1] / name / MODEL} if it is to begin there" if earlier else ""
+    last = f"{folder.parent}@{updates_of(earlier[-1])}" if earlier else ""
+    begin = f", from policy.start_from={last} if it is to begin there" if last else ""
     return (
         f"{name} has diverged: {tensor} holds numbers that are not finite after update {updates}. No checkpoint was "
         f"written; the last one is {earlier[-1] if earlier else 'none'}. Start a new run with a lower "
@@ -277,37 +275,44 @@ def _write_learner(folder: Path, learner: Learner, tensors: Weights) -> PolicySt
     )
 
 
-def _load_bases(
-    path: Path, state: CheckpointState, policies: Collection[PolicyConfig], *, half: bool
-) -> dict[BaseKey, Base]:
-    """The models over which the checkpoint's policies are adapters; none if all are models of their own.
+def _load_base(
+    path: Path, state: CheckpointState, policies: Iterable[PolicyConfig], *, half: bool
+) -> tuple[SharedBase, PreTrainedTokenizerBase] | None:
+    """The model over which policies of the checkpoint are adapters; None if all are models of their own.
 
     Raises:
-        CheckpointError: one is not where it was, or is another one.
+        CheckpointError: it is not where it was, or is another one.
     """
-    adapted = {policy.start_from: policy for policy in policies if policy.lora_rank}
-    if adapted and fingerprints(policies) != state.base:
+    adapted = next((policy for policy in policies if policy.lora_rank), None)
+    if adapted is None:
+        return None
+    folder = state.base_folder or adapted.start_from
+    if fingerprint(folder) != state.base:
         raise CheckpointError(
-            f"{path} holds adapters, but {' or '.join(map(repr, adapted))} is not the model over which they were "
-            "trained. Put that model back in its place, as seen from the working directory"
+            f"{path} holds adapters, but {folder!r} is not the model over which they were trained. Put that "
+            "model back in its place, as seen from the working directory"
         )
-    return load_bases(policies, half=half)
+    return load_base(adapted, folder, half=half)
 
 
 def _load_model(
-    folder: Path, name: str, policy: PolicyConfig, bases: Mapping[BaseKey, Base]
+    folder: Path, name: str, policy: PolicyConfig, shared: tuple[SharedBase, PreTrainedTokenizerBase] | None
 ) -> tuple[CausalModel, PreTrainedTokenizerBase]:
     """A policy's model and tokenizer: its own, or an adapter over a shared one."""
-    if not policy.lora_rank:
+    if shared is None or not policy.lora_rank:
         return load_pretrained(folder)
-    base, tokenizer = bases[base_key(policy)]
+    base, tokenizer = shared
     return load_adapter(base, name, folder, policy), tokenizer
 
 
 def _read_learner(
-    path: Path, name: str, policy: PolicyState, config: TrainConfig, bases: Mapping[BaseKey, Base]
+    path: Path,
+    name: str,
+    policy: PolicyState,
+    config: TrainConfig,
+    shared: tuple[SharedBase, PreTrainedTokenizerBase] | None,
 ) -> Learner:
-    model, tokenizer = _load_model(path / name / MODEL, name, config.policy, bases)
+    model, tokenizer = _load_model(path / name / MODEL, name, config.policy, shared)
     optimizer, frozen = _load_file(path / name, OPTIMIZER), _load_file(path / name, FROZEN)
     parts = {name: _part(frozen, name) for name in dict.fromkeys(key.partition("/")[0] for key in frozen)}
     expected = {*["reference"] * policy.reference, *(f"version-{version}" for version in policy.pool)}

@@ -44,6 +44,9 @@ OF_TRAINING = (
 )
 """The fields of `[training]` that may differ from policy to policy."""
 
+OF_POLICY = tuple(field for field in PolicyConfig.__struct_fields__ if field != "lora_targets")
+"""Those of `[policy]`: adapters over one model change the same layers of it."""
+
 ALGORITHM = "algorithm"
 
 
@@ -57,9 +60,7 @@ def for_policy(config: TrainConfig, name: str) -> TrainConfig:
     if not table:
         return config
     try:
-        policy = msgspec.convert(
-            {**msgspec.to_builtins(config.policy), **_fields(table, PolicyConfig.__struct_fields__)}, PolicyConfig
-        )
+        policy = msgspec.convert({**msgspec.to_builtins(config.policy), **_fields(table, OF_POLICY)}, PolicyConfig)
         training = msgspec.convert(
             {**msgspec.to_builtins(config.training), **_fields(table, OF_TRAINING)}, TrainingConfig
         )
@@ -75,9 +76,7 @@ def policy_config(shared: PolicyConfig, table: Mapping[str, Any]) -> PolicyConfi
     Raises:
         msgspec.ValidationError: a value makes no sense.
     """
-    return msgspec.convert(
-        {**msgspec.to_builtins(shared), **_fields(table, PolicyConfig.__struct_fields__)}, PolicyConfig
-    )
+    return msgspec.convert({**msgspec.to_builtins(shared), **_fields(table, OF_POLICY)}, PolicyConfig)
 
 
 def check_tables(config: TrainConfig, source: str) -> None:
@@ -94,7 +93,7 @@ def check_tables(config: TrainConfig, source: str) -> None:
                 f"{_near(name, known)}"
             )
         for field in table:
-            if field not in (*PolicyConfig.__struct_fields__, *OF_TRAINING, ALGORITHM):
+            if field not in (*OF_POLICY, *OF_TRAINING, ALGORITHM):
                 raise ConfigError(f"{source}: {_unknown(name, field, config)}")
 
 
@@ -126,7 +125,7 @@ def _unknown(name: str, field: str, config: TrainConfig) -> str:
         of_run = getattr(config, section)
         if isinstance(of_run, msgspec.Struct) and field in of_run.__struct_fields__:
             return f"policies.{name}.{field}: it is the same for all policies; set it in [{section}]"
-    fields = (*PolicyConfig.__struct_fields__, *OF_TRAINING, ALGORITHM)
+    fields = (*OF_POLICY, *OF_TRAINING, ALGORITHM)
     return f"policies.{name}: unknown field `{field}`{_near(field, fields)}"
 
 

@@ -3,55 +3,44 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.errors import CheckpointError, ConfigError
 from marl_gem.llm.pretrained import load_pretrained, not_finite
 from marl_gem.trainers.backends.adapters import ADAPTER, AdapterModel, SharedBase
 from marl_gem.trainers.sections import PolicyConfig
 
-BaseKey: TypeAlias = tuple[str, tuple[str, ...]]
-"""What policies agree on that are adapters over one model: its folder, and the layers that are adapted."""
 
-Base: TypeAlias = tuple[SharedBase, PreTrainedTokenizerBase]
-
-
-def base_key(policy: PolicyConfig) -> BaseKey:
-    """The model over which a policy is an adapter."""
-    return policy.start_from, policy.lora_targets
-
-
-def load_bases(policies: Iterable[PolicyConfig], *, half: bool) -> dict[BaseKey, Base]:
-    """The models that policies share of which they are adapters, each once; see `load_base`."""
-    distinct = {base_key(policy): policy for policy in policies if policy.lora_rank}
-    return {key: load_base(policy, half=half) for key, policy in distinct.items()}
-
-
-def load_base(policy: PolicyConfig, *, half: bool) -> tuple[SharedBase, PreTrainedTokenizerBase]:
+def load_base(policy: PolicyConfig, folder: str | Path, *, half: bool) -> tuple[SharedBase, PreTrainedTokenizerBase]:
     """The model that a configuration's adapters share, and its tokenizer.
 
     Args:
-        policy: names the model's folder, and the size of the adapters.
+        policy: says how large the adapters are.
+        folder: the model's.
         half: whether the model's weights, which do not learn, are bfloat16.
 
     Raises:
         CheckpointError: the folder holds no complete model.
         ConfigError: the model cannot be adapted so.
     """
-    model, tokenizer = load_pretrained(policy.start_from, torch.bfloat16 if half else torch.float32)
-    model.config.name_or_path = policy.start_from
+    model, tokenizer = load_pretrained(folder, torch.bfloat16 if half else torch.float32)
+    model.config.name_or_path = str(folder)
     return SharedBase(model, rank=policy.lora_rank, alpha=policy.lora_alpha, targets=policy.lora_targets), tokenizer
 
 
 def load_adapter(shared: SharedBase, name: str, folder: Path, policy: PolicyConfig) -> AdapterModel:
     """The adapter of a policy from its folder in a checkpoint.
+
+    Args:
+        shared: the model over which it is one.
+        name: of the policy.
+        folder: the adapter's.
+        policy: says how large the adapter is.
 
     Raises:
         CheckpointError: it is damaged, or of another model.
@@ -67,10 +56,24 @@ def load_adapter(shared: SharedBase, name: str, folder: Path, policy: PolicyConf
     return adapter
 
 
-def fingerprints(policies: Iterable[PolicyConfig]) -> str:
-    """What tells the models apart over which policies are adapters, see `fingerprint`; empty if none is."""
-    folders = dict.fromkeys(policy.start_from for policy in policies if policy.lora_rank)
-    return "+".join(map(fingerprint, folders))
+def load_merged(
+    policy: PolicyConfig, folder: str | Path, adapter: Path
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model of its own that answers as a model with an adapter does, and its tokenizer.
+
+    Args:
+        policy: the configuration that the adapter was trained under.
+        folder: the model's.
+        adapter: the adapter's folder.
+
+    Raises:
+        CheckpointError, ConfigError: see `load_base` and `load_adapter`.
+    """
+    shared, _ = load_base(policy, folder, half=False)
+    weights = shared.merged_weights(load_adapter(shared, "merged", adapter, policy).name)
+    model, tokenizer = load_pretrained(folder)
+    model.load_state_dict(weights)
+    return model, tokenizer
 
 
 def fingerprint(folder: str) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.llm.pretrained import load_pretrained
 from marl_gem.seeding import derive_seed
-from marl_gem.trainers.backends.adapters import CausalModel
+from marl_gem.trainers.backends.adapters import AdapterModel, CausalModel, SharedBase
 from marl_gem.trainers.check import imitates
 from marl_gem.trainers.demonstrations import collect_demonstrations, demonstration_texts
 from marl_gem.trainers.episode_plan import seed_part
@@ -19,7 +19,8 @@ from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.schedule import learner_seats, training_phases
 from marl_gem.trainers.sections import PolicyConfig, TrainConfig
-from marl_gem.trainers.shared_base import base_key, load_bases
+from marl_gem.trainers.shared_base import load_adapter, load_base, load_merged
+from marl_gem.trainers.starting_point import shared_model, starting_point
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from marl_gem.types import Episode
 
@@ -31,7 +32,7 @@ def start(config: TrainConfig) -> tuple[TrainingLoop, list[list[Episode]]]:
     """
     set_threads(config)
     names = learner_seats(training_phases(config, [s.spec.inspect().agents for s in config.scenarios]))
-    demonstrations = collect_demonstrations(config) if imitates(config) else [[] for _ in config.scenarios]
+    demonstrations = collect_demonstrations(config) if imitates(config, names) else [[] for _ in config.scenarios]
     return TrainingLoop(config, _learners(config, list(names), demonstrations)), demonstrations
 
 
@@ -51,17 +52,17 @@ def _learners(
 ) -> dict[str, Learner]:
     """A learner for each policy: an adapter, a pretrained model, or a tiny one with random weights."""
     configs = {name: for_policy(config, name) for name in names}
-    bases = load_bases([own.policy for own in configs.values()], half=config.training.precision == "bfloat16")
+    adapted = [name for name, own in configs.items() if own.policy.lora_rank]
+    shared = _shared(config, configs, adapted) if adapted else None
     tokenizers: dict[str, PreTrainedTokenizerBase] = {}  # of tiny models
     learners = {}
     for name, own in configs.items():
         model: CausalModel
-        if own.policy.lora_rank:
-            base, tokenizer = bases[base_key(own.policy)]
-            seed = derive_seed(config.seed, "adapter", *seed_part(name))
-            model = base.adapter(name, seed=seed, rank=own.policy.lora_rank, alpha=own.policy.lora_alpha)
+        if shared and name in adapted:
+            base, tokenizer = shared
+            model = _adapter(own, name, base)
         elif own.policy.start_from:
-            model, tokenizer = load_pretrained(own.policy.start_from)
+            model, tokenizer = _own_model(config, name)
         else:
             split = own.policy.tokens
             if split not in tokenizers:
@@ -70,6 +71,31 @@ def _learners(
             model = _tiny(own.policy, tokenizer, derive_seed(config.seed, "weights", *seed_part(name)))
         learners[name] = make_learner(record_name(name, config), own, model, tokenizer)
     return learners
+
+
+def _shared(
+    config: TrainConfig, configs: Mapping[str, TrainConfig], adapted: Sequence[str]
+) -> tuple[SharedBase, PreTrainedTokenizerBase]:
+    """The model over which some policies are adapters."""
+    half = config.training.precision == "bfloat16"
+    return load_base(configs[adapted[0]].policy, shared_model(config, adapted), half=half)
+
+
+def _adapter(config: TrainConfig, name: str, shared: SharedBase) -> AdapterModel:
+    """A new adapter, or the one of another run."""
+    policy = config.policy
+    if trained := starting_point(config, name).adapter:
+        return load_adapter(shared, name, trained, policy)
+    seed = derive_seed(config.seed, "adapter", *seed_part(name))
+    return shared.adapter(name, seed=seed, rank=policy.lora_rank, alpha=policy.lora_alpha)
+
+
+def _own_model(config: TrainConfig, name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model from its folder; one that was trained as an adapter is merged with its base."""
+    point = starting_point(config, name)
+    if point.adapter and point.policy:
+        return load_merged(point.policy, point.model, point.adapter)
+    return load_pretrained(point.model)
 
 
 def _tokenizer(
@@ -81,7 +107,7 @@ def _tokenizer(
     return tiny_tokenizer(demonstration_texts(episodes), split=split, tools=has_tools)
 
 
-def _tiny(size: PolicyConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> CausalModel:
+def _tiny(size: PolicyConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> PreTrainedModel:
     return tiny_model(
         tokenizer, width=size.width, layers=size.layers, heads=size.heads, context=size.context, seed=seed
     )
