@@ -130,7 +130,7 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
     set_threads(config)
     configs = {name: for_policy(config, name) for name in state.policies}
     half = config.training.precision == "bfloat16"
-    shared = _load_base(path, state, [own.policy for own in configs.values()], half=half)
+    shared = _load_base(path, state, [mine.policy for mine in configs.values()], half=half)
     learners = {
         name: _read_learner(path, name, policy, configs[name], shared) for name, policy in state.policies.items()
     }

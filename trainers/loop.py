@@ -51,7 +51,7 @@ class TrainingLoop:
         self.updates = updates
         self.configs = {name: for_policy(config, name) for name in self.learners}
         self.algorithms = make_algorithms(config, self.learners)
-        self.rewards = {name: SeatReward.parse(own.training.reward) for name, own in self.configs.items()}
+        self.rewards = {name: SeatReward.parse(mine.training.reward) for name, mine in self.configs.items()}
         self.specs = [scenario.spec for scenario in config.scenarios]
         self.phases = training_phases(config, [spec.inspect().agents for spec in self.specs])
         several = any(len(p.policies(index)) > 1 for p in self.phases for index in range(len(self.specs)))

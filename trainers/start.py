@@ -52,24 +52,24 @@ def _learners(
 ) -> dict[str, Learner]:
     """A learner for each policy: an adapter, a pretrained model, or a tiny one with random weights."""
     configs = {name: for_policy(config, name) for name in names}
-    adapted = [name for name, own in configs.items() if own.policy.lora_rank]
+    adapted = [name for name, mine in configs.items() if mine.policy.lora_rank]
     shared = _shared(config, configs, adapted) if adapted else None
     tokenizers: dict[str, PreTrainedTokenizerBase] = {}  # of tiny models
     learners = {}
-    for name, own in configs.items():
+    for name, mine in configs.items():
         model: CausalModel
         if shared and name in adapted:
             base, tokenizer = shared
-            model = _adapter(own, name, base)
-        elif own.policy.start_from:
+            model = _adapter(mine, name, base)
+        elif mine.policy.start_from:
             model, tokenizer = _own_model(config, name)
         else:
-            split = own.policy.tokens
+            split = mine.policy.tokens
             if split not in tokenizers:
                 tokenizers[split] = _tokenizer(demonstrations, split)
             tokenizer = tokenizers[split]
-            model = _tiny(own.policy, tokenizer, derive_seed(config.seed, "weights", *seed_part(name)))
-        learners[name] = make_learner(record_name(name, config), own, model, tokenizer)
+            model = _tiny(mine.policy, tokenizer, derive_seed(config.seed, "weights", *seed_part(name)))
+        learners[name] = make_learner(record_name(name, config), mine, model, tokenizer)
     return learners
 
 
