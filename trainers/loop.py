@@ -31,6 +31,7 @@ from marl_gem.trainers.play import EpisodePlayer
 from marl_gem.trainers.policy_algorithms import group_size, make_algorithms
 from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.rewards import SeatEpisodes, SeatReward
+from marl_gem.trainers.samplers.base import Sampler
 from marl_gem.trainers.schedule import TrainingPhase, learning_rate, linear, training_phases
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.types import Episode
@@ -59,6 +60,12 @@ class TrainingLoop:
         self.league = League(config.league)
         self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
 
+    def set_samplers(self, samplers: Mapping[str, Sampler]) -> None:
+        """Let others answer for the policies while episodes are played."""
+        for name, sampler in samplers.items():
+            self.learners[name].sampler = sampler
+        self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
+
     @property
     def phase(self) -> TrainingPhase:
         """The phase of the next update, or the last one."""
@@ -72,9 +79,9 @@ class TrainingLoop:
         Raises:
             MarlGemError: every episode failed.
         """
-        begun, begins = time.perf_counter(), self.updates == self.phase.start
+        begun, done = time.perf_counter(), self.updates - self.phase.start
         for name in self.phase.learners:
-            self._prepare(name, begins=begins)
+            self._prepare(name, done=done)
         phase = self.phase.at(self.updates, self.config.training.alternate_every)
         plan = self._plan(phase)
         with paused_collector():
@@ -98,10 +105,11 @@ class TrainingLoop:
         }
         return metrics, episodes
 
-    def _prepare(self, name: str, *, begins: bool) -> None:
-        """Set a policy's reference if a phase begins, and keep a snapshot if it is time."""
+    def _prepare(self, name: str, *, done: int) -> None:
+        """Set a policy's reference and keep a snapshot, if it is time, after so many updates of the phase."""
         learner, training = self.learners[name], self.configs[name].training
-        if begins and (training.kl or training.kl_final):
+        moves = done == 0 or (training.reference_every and done % training.reference_every == 0)
+        if moves and (training.kl or training.kl_final):
             learner.backend.set_reference()
         if self._uses_pool:
             half = training.precision == "bfloat16"

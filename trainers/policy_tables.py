@@ -36,6 +36,8 @@ OF_TRAINING = (
     "cut_penalty",
     "critic_learning_rate",
     "max_grad_norm",
+    "momentum",
+    "reference_every",
     "micro_batch_tokens",
     "activation_checkpointing",
     "packing",

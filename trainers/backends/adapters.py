@@ -130,6 +130,10 @@ class SharedBase:
 
     def save(self, name: str, folder: Path) -> None:
         """Write an adapter in the layout of peft."""
+        self.write(name, self.adapter_weights(name), folder)
+
+    def write(self, name: str, weights: Weights, folder: Path) -> None:
+        """Write weights of the shape of an adapter's, in the layout of peft."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -137,8 +141,8 @@ class SharedBase:
         config.base_model_name_or_path = self.model.config.name_or_path
         config.inference_mode = True
         config.save_pretrained(str(folder))
-        weights = {f"base_model.model.{key}": value for key, value in self.adapter_weights(name).items()}
-        save_file(weights, folder / ADAPTER, metadata={"format": "pt"})
+        named = {f"base_model.model.{key}": value for key, value in weights.items()}
+        save_file(named, folder / ADAPTER, metadata={"format": "pt"})
 
 
 class AdapterModel:

@@ -30,9 +30,18 @@ class Player(Protocol):
         """Answers with the weights of a snapshot, until the next call."""
         ...
 
+    def check(self) -> None:
+        """Raises LLMError if it can answer no more, so that a run goes no further with what is left of its episodes."""
+        ...
+
 
 class Sampler(WeightSync, Player, Protocol):
     """What answers for a policy with its newest weights."""
+
+    @property
+    def exact_policy(self) -> Policy:
+        """The same policy by the weights in this process, for exact analyses."""
+        ...
 
     def final_prompt(self, episode: Episode, agent: str) -> tuple[int, ...]:
         """The tokens of the prompt that the policy would have answered next in an episode that was cut off.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from marl_gem.llm import Sampling
+from marl_gem.llm import LLM, Sampling
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy
 from marl_gem.trainers.backends.base import Backend
@@ -41,6 +41,10 @@ class InProcessSampler:
         self._frozen = frozen or FrozenModel(model)
         self._opponent: TransformersLLM | None = None  # kept, since it caches what it has tokenized
 
+    @property
+    def exact_policy(self) -> LLMPolicy:
+        return self.policy
+
     def sync(self, backend: Backend) -> None:
         if not (isinstance(backend, LocalBackend) and backend.model is self.llm.model):
             load_weights(self.llm.model, backend.weights())
@@ -57,6 +61,9 @@ class InProcessSampler:
         self._opponent.version = snapshot.version
         return llm_policy(self._config, self._opponent)
 
+    def check(self) -> None:
+        return
+
     def final_prompt(self, episode: Episode, agent: str) -> tuple[int, ...]:
         last = episode.final_infos.get(agent, {}).get("final_observation")
         if last is None:
@@ -69,7 +76,7 @@ class InProcessSampler:
         return ids if len(ids) <= self.llm.context else ()
 
 
-def llm_policy(config: PolicyConfig, llm: TransformersLLM) -> LLMPolicy:
+def llm_policy(config: PolicyConfig, llm: LLM) -> LLMPolicy:
     """A model seen through the configuration's view, whose responses are sampled as the configuration says."""
     sampling = Sampling(config.max_tokens, config.temperature)
     return LLMPolicy(llm, view(config.view), sampling, keep_reasoning=config.keep_reasoning)
