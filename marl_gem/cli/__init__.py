@@ -17,6 +17,7 @@ import marl_gem
 from marl_gem.cli import exit_codes
 from marl_gem.cli.check import check, playthrough
 from marl_gem.cli.command import Command
+from marl_gem.cli.compare import compare_runs
 from marl_gem.cli.evaluate import evaluate, tournament
 from marl_gem.cli.examples import WHO, examples
 from marl_gem.cli.export import export
@@ -46,10 +47,10 @@ app = typer.Typer(
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Play and measure": (play, evaluate, tournament),
     "Train": (train,),
-    "Look at runs": (view, export),
+    "Look at runs": (view, compare_runs, export),
     "Scenarios": (list_scenarios, new, check, playthrough),
 }
-_NAMES = {evaluate: "eval", list_scenarios: "list"}
+_NAMES = {compare_runs: "compare", evaluate: "eval", list_scenarios: "list"}
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
         _name = _NAMES.get(_function, _function.__name__)

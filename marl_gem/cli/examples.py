@@ -31,6 +31,7 @@ EXAMPLES = {
         "train --resume runs/kuhn",
     ),
     "view": ("view runs", "view runs/demo --text"),
+    "compare": ("compare runs/eval-1 runs/eval-2",),
     "export": ("export runs/demo --out chats.jsonl",),
     "check": ("check my_game.py:MyGame", "check game:KuhnPoker-v0 --only seeding"),
     "playthrough": ("playthrough game:KuhnPoker-v0 --seed 3",),
