@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
+import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -21,17 +22,9 @@ from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.specs import PolicySpec, is_learner_name
 from marl_gem.trainers.policy_tables import check_tables, for_policy, policy_names
 from marl_gem.trainers.sections import (
-    AlgorithmConfig,
-    EvaluationConfig,
-    ImitationConfig,
-    LeagueConfig,
-    PhaseConfig,
     PolicyConfig,
     Section,
     TrainConfig,
-    TrainingConfig,
-    TrainingScenario,
-    VLLMConfig,
 )
 from marl_gem.views import view
 
@@ -55,17 +48,8 @@ RENAMED = {
 RENAMED_SECTIONS = {"self_play": "training", "record": "evaluation"}
 
 
-_SECTIONS: dict[str, type[Section]] = {
-    "scenarios": TrainingScenario,
-    "phases": PhaseConfig,
-    "policy": PolicyConfig,
-    "imitation": ImitationConfig,
-    "algorithm": AlgorithmConfig,
-    "training": TrainingConfig,
-    "league": LeagueConfig,
-    "vllm": VLLMConfig,
-    "evaluation": EvaluationConfig,
-}
+SHORT_FORMS = ("scenario", "options", "test_options", "wrappers")
+"""What may stand at the top in place of one table of `scenarios`."""
 
 
 def parse(values: dict[str, Any], source: str) -> TrainConfig:
@@ -156,9 +140,12 @@ def read_config(folder: Path) -> TrainConfig:
 def canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
     """The same with `scenarios` in place of its shorter forms."""
     values = dict(values)
-    short = {name: values.pop(name) for name in ("scenario", "options", "test_options", "wrappers") if name in values}
+    short = {name: values.pop(name) for name in SHORT_FORMS if name in values}
     if "scenario" not in short and not values.get("scenarios"):
-        raise ConfigError(f"{source}: name what is trained on, as in scenario = 'game:KuhnPoker-v0'")
+        unknown = [name for name in values if name not in TrainConfig.__struct_fields__]
+        near = [name for name in unknown if difflib.get_close_matches(name, ["scenario", "scenarios"], 1)]
+        hint = f"; did you mean scenario where it says {near[0]!r}?" if near else ""
+        raise ConfigError(f"{source}: name what is trained on, as in scenario = 'game:KuhnPoker-v0'{hint}")
     if "scenarios" in values:
         if short:
             raise ConfigError(
@@ -200,17 +187,36 @@ def _did_you_mean(message: str) -> str:
     if not found:
         return ""
     unknown, _, path = rest.partition("`")
-    section = path.partition("$.")[2].rstrip("`").partition("[")[0]
-    here = {field: field for field in _SECTIONS.get(section, TrainConfig).__struct_fields__}
-    kinds: dict[str, type[msgspec.Struct]] = {"": TrainConfig, **_SECTIONS}
-    elsewhere = {
-        field: f"{name}.{field}" if name else field for name, kind in kinds.items() for field in kind.__struct_fields__
-    }
+    sections = _sections(TrainConfig)
+    section = re.sub(r"\[[^]]*\]", "", path.partition("$")[2].rstrip("`")).strip(".")
+    here = {field: field for field in sections.get(section, TrainConfig).__struct_fields__}
+    if not section:
+        here |= {field: field for field in SHORT_FORMS}
+    elsewhere = {field: f"{name}.{field}".strip(".") for name, kind in sections.items() for field in _names(kind)}
     exact = {field: name for field, name in elsewhere.items() if field == unknown}
     for fields in (exact, here, elsewhere):
         if near := difflib.get_close_matches(unknown, fields, 1):
             return f". Did you mean {fields[near[0]]}?"
     return ""
+
+
+def _names(section: type[Section]) -> tuple[str, ...]:
+    return section.__struct_fields__
+
+
+def _sections(kind: type[Section], name: str = "") -> dict[str, type[Section]]:
+    """The sections of a configuration by their dotted names; that of all of it has an empty name."""
+    found = {name: kind}
+    for field in msgspec.structs.fields(kind):
+        for inner in _sections_in(field.type):
+            found |= _sections(inner, f"{name}.{field.encode_name}".strip("."))
+    return found
+
+
+def _sections_in(kind: Any) -> list[type[Section]]:
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return [kind]
+    return [section for argument in get_args(kind) for section in _sections_in(argument)]
 
 
 def _check_finite(config: TrainConfig, source: str) -> None:
@@ -271,7 +277,11 @@ def _check_league(config: TrainConfig, source: str) -> None:
     league = config.league
     for who in league.fixed:
         if is_learner_name(who):
-            raise ConfigError(f"{source}: league.fixed names policies that never learn, such as random; not {who!r}")
+            near = difflib.get_close_matches(who, ["random"], 1)
+            hint = f". Did you mean {near[0]}?" if near else ""
+            raise ConfigError(
+                f"{source}: league.fixed names policies that never learn, such as random; not {who!r}{hint}"
+            )
         _check_fixed(f"{source}: league.fixed", who)
     if not any((league.past, league.prioritized, league.latest, *league.fixed.values())):
         raise ConfigError(f"{source}: league: all weights are 0; give one kind of opponents a weight above 0")

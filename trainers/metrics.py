@@ -11,14 +11,11 @@ from marl_gem.errors import JournalError
 from marl_gem.runs.folder import EPISODES, METRICS
 from marl_gem.runs.journal import Journal, read_rows
 from marl_gem.runs.lock import RunLock
+from marl_gem.runs.metric_names import renamed
 from marl_gem.types import Episode, to_json
 
 Stage: TypeAlias = Literal["imitation", "before", "training", "after"]
 """The part of a run that a row of metrics belongs to."""
-
-OLD_STAGES = {"warm-up": "imitation", "self-play": "training"}
-OLD_NAMES = {"games": "episodes_played", "flat": "zero_variance", "divergence": "kl", "drift": "logprob_diff"}
-"""Names in the rows of older runs, and what they are called now."""
 
 Row: TypeAlias = dict[str, Any]
 
@@ -59,6 +56,7 @@ METRIC_FORMULAS = {
     "failed": "how many episodes of the update failed; they are left out",
     "illegal": "the share of turns with an illegal action",
     "score": "the run's score, measured: see the report",
+    "score_interval": "the 95% interval of the score: [low, high]",
     "first_score": "in co-evolution, before the first update: the score of the first phase's seating",
     "measurement": "the whole measurement: who held which seat, and how that went",
     "matchups": "measured at the end of a phase: its seatings",
@@ -115,7 +113,7 @@ def read_metrics(folder: Path) -> list[Row]:
     Raises:
         JournalError: the file cannot be read, or a line is damaged; the message gives its number.
     """
-    rows = [_renamed(row) for row in read_rows(folder / METRICS)]
+    rows = [renamed(row) for row in read_rows(folder / METRICS)]
     for number, row in enumerate(rows, 1):
         if not all(isinstance(row.get(name), kinds) for name, kinds in _FIELDS.items()):
             raise JournalError(
@@ -123,15 +121,3 @@ def read_metrics(folder: Path) -> list[Row]:
                 "back from a copy, or start a new run under another name"
             )
     return rows
-
-
-def _renamed(row: Row) -> Row:
-    if "phase" not in row:
-        return row
-    row = dict(row)
-    stage = row.pop("phase")
-    renamed = {}
-    for name, value in row.items():
-        base, slash, rest = name.partition("/")
-        renamed[OLD_NAMES.get(base, base) + slash + rest] = value
-    return {**renamed, "stage": OLD_STAGES.get(stage, stage)}
