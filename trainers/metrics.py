@@ -51,6 +51,8 @@ METRIC_FORMULAS = {
     "divided by what the device could do in that time in bfloat16",
     "turns": "how many transitions the policy learned from",
     "rows": "how many rows of tokens they were merged into",
+    "reward": "mean over episodes of what the seat was trained with in place of the scenario's rewards, where its "
+    "policy has a `reward`",
     "return": "mean undiscounted return of the seat over the episodes in which it learned",
     "episodes_played": "how many episodes of the update were played to their end",
     "failed": "how many episodes of the update failed; they are left out",
