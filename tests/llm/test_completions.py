@@ -17,7 +17,7 @@ PROMPT, ENDS = (5, 6), (9, 2)
 
 
 def reply(**changes: Any) -> dict[str, Any]:
-    choice = {"prompt_token_ids": [5, 6], "token_ids": [7, 9], "finish_reason": "stop", "text": "x"}
+    choice: dict[str, Any] = {"prompt_token_ids": [5, 6], "token_ids": [7, 9], "finish_reason": "stop", "text": "x"}
     choice |= {"logprobs": {"token_logprobs": [-0.5, 1e-7]}}
     return {"model": "base", "choices": [choice | changes]}
 
