@@ -87,6 +87,12 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
             f"{source}: training.episodes is a multiple of the algorithm's group size, {algorithm.needs.group_size}, "
             f"not {config.training.episodes}"
         )
+    if config.training.staleness and not (algorithm.needs.off_policy or algorithm.needs.linear_loss):
+        raise ConfigError(
+            f"{source}: training.staleness is {config.training.staleness}, but the loss of {config.algorithm.name!r} "
+            "neither corrects for tokens that earlier versions sampled nor is linear in the advantages, so that it "
+            "could be corrected; set it to 0, or choose another algorithm"
+        )
     return config
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from marl_gem.trainers.algorithms import Algorithm
+from marl_gem.trainers.algorithms.base import truncated
 from marl_gem.trainers.backends.base import Regularization
 from marl_gem.trainers.batch import Batch, Trajectory
 from marl_gem.trainers.learner import Learner
@@ -57,9 +58,14 @@ def learn(
         mine = [index for index, holder in enumerate(holders) if holder == name]
         part = [batch.trajectories[index] for index in mine]
         learned = _step(
-            learner, part, algorithm, training.max_grad_norm, regularization, learning_rate=learning_rate,
+            learner,
+            part,
+            algorithm,
+            training,
+            regularization,
+            learning_rate=learning_rate,
             kl_weight=kl_weight,
-        )  # fmt: skip
+        )
         if learner.critic is not None and part:
             learned |= learner.critic.fit(
                 part,
@@ -77,7 +83,7 @@ def _step(
     learner: Learner,
     part: Sequence[Trajectory],
     algorithm: Algorithm,
-    max_grad_norm: float,
+    training: TrainingConfig,
     regularization: Regularization,
     *,
     learning_rate: float,
@@ -85,21 +91,32 @@ def _step(
 ) -> dict[str, float]:
     """Take as many steps as the algorithm asks for; without any turn, none."""
     turns, needs = sum(not t.masked for trajectory in part for t in trajectory), algorithm.needs
-    rows = merge(part, fold=needs.linear_loss or needs.separate_signs, equal_logprobs=not needs.linear_loss)
+    correct = training.staleness > 0 and not needs.off_policy
+    loss = truncated(algorithm.loss) if correct else algorithm.loss
+    equal_logprobs = correct or not needs.linear_loss
+    rows = merge(part, fold=needs.linear_loss or needs.separate_signs, equal_logprobs=equal_logprobs)
     rows = [row for row in rows if any(row.counts)]
     if not rows:
         return {"turns": 0, "rows": 0}
     if needs.proximal:
         _set_proximal(learner, rows)
-    metrics: dict[str, float] = {}
+    metrics = _ages(part, learner.backend.version) if training.staleness else {}
     for _ in range(needs.epochs):
-        metrics = learner.backend.forward_backward(
-            rows, algorithm.loss, denominator=turns, kl_weight=kl_weight, regularization=regularization
+        metrics |= learner.backend.forward_backward(
+            rows, loss, denominator=turns, kl_weight=kl_weight, regularization=regularization
         )
-        metrics["gradient_norm"] = learner.backend.step(learning_rate=learning_rate, max_grad_norm=max_grad_norm)
+        metrics["gradient_norm"] = learner.backend.step(
+            learning_rate=learning_rate, max_grad_norm=training.max_grad_norm
+        )
     learner.backend.version += 1
     learner.sampler.sync(learner.backend)
     return {"turns": turns, "rows": len(rows), **metrics}
+
+
+def _ages(part: Sequence[Trajectory], version: int) -> dict[str, float]:
+    """By how many updates the versions that sampled are older than the present one."""
+    ages = [version - transition.version for trajectory in part for transition in trajectory]
+    return {"staleness": sum(ages) / len(ages), "staleness_max": max(ages)}
 
 
 def _set_proximal(learner: Learner, rows: Sequence[Row]) -> None:

@@ -27,6 +27,8 @@ from marl_gem.trainers.episode_plan import Plan, PlannedEpisode, plan_episodes
 from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
+from marl_gem.trainers.opponent_pool import Snapshot
+from marl_gem.trainers.pipeline import Pipeline
 from marl_gem.trainers.play import EpisodePlayer
 from marl_gem.trainers.schedule import TrainingPhase, cosine, linear, training_phases
 from marl_gem.trainers.sections import TrainConfig
@@ -53,11 +55,16 @@ class TrainingLoop:
         self._uses_pool = several and config.training.opponent_pool_fraction > 0
         self.league = League(config.league)
         self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
+        self._pipeline: Pipeline | None = None
 
     @property
     def phase(self) -> TrainingPhase:
         """The phase of the next update, or the last one."""
-        return [phase for phase in self.phases if phase.start <= self.updates][-1]
+        return self.phase_of(self.updates)
+
+    def phase_of(self, update: int) -> TrainingPhase:
+        """The phase of an update."""
+        return [phase for phase in self.phases if phase.start <= update][-1]
 
     def update(self) -> tuple[dict[str, Any], list[Episode]]:
         """Play, learn, and return this update's metrics (see `metrics.METRIC_FORMULAS`) and episodes.
@@ -70,8 +77,7 @@ class TrainingLoop:
         phase, begun = self.phase, time.perf_counter()
         for name in phase.learners:
             self._prepare(self.learners[name], begins=self.updates == phase.start)
-        plan = self._plan(phase)
-        episodes = asyncio.run(self.player.play(plan))
+        plan, episodes = self._play()
         planned = {entry.id: entry for entry in plan.episodes}
         finished = completed(episodes)
         self._record(phase, finished, planned)
@@ -100,11 +106,34 @@ class TrainingLoop:
             half = training.precision == "bfloat16"
             learner.pool.snapshot(learner.backend.version, lambda: _halved(learner.backend.weights(), half))
 
-    def _plan(self, phase: TrainingPhase) -> Plan:
-        """This update's episodes."""
+    def _plan(self, update: int) -> Plan:
+        """The episodes of an update, as the pools and the league are now."""
         pools = {name: learner.pool for name, learner in self.learners.items()}
         size = self.algorithm.needs.group_size
-        return plan_episodes(self.config, phase, self.updates, self.league, pools, group_size=size)
+        return plan_episodes(self.config, self.phase_of(update), update, self.league, pools, group_size=size)
+
+    def _play(self) -> tuple[Plan, list[Episode]]:
+        """This update's episodes; with staleness those that may be played by now were or will be begun."""
+        training = self.config.training
+        if not training.staleness:
+            plan = self._plan(self.updates)
+            return plan, asyncio.run(self.player.play(plan))
+        if self._pipeline is None:
+            copies = {name: learner.sampler.playing_copy() for name, learner in self.learners.items()}
+            self._pipeline = Pipeline(self.specs, copies)
+        begun = self.updates + self._pipeline.pending
+        due = range(begun, min(self.updates + training.staleness + 1, training.updates))
+        newest = {name: learner.backend for name, learner in self.learners.items()} if due else {}
+        weights = {name: Snapshot(backend.version, backend.weights()) for name, backend in newest.items()}
+        for update in due:
+            self._pipeline.submit(self._plan(update), weights)
+        return self._pipeline.next()
+
+    def close(self) -> None:
+        """End what plays ahead of the updates, and throw it away; the next update would play it anew."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None
 
     def _record(self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]) -> None:
         """Tell the league how the policies did against their opponents: 1 for a win or success, 0.5 for a draw."""

@@ -132,7 +132,10 @@ class TrainingRun:
             log = MetricsLog(self.folder, self.loop.updates if self.loop else -1, lock)
             try:
                 loop = self.loop or (yield from self._begin(log))
-                yield from self._train(log, loop)
+                try:
+                    yield from self._train(log, loop)
+                finally:
+                    loop.close()
                 yield from self._finish(log, loop)
             except BaseException:
                 with contextlib.suppress(JournalError):  # what ended the run says more

@@ -116,6 +116,10 @@ class TrainingConfig(Section, frozen=True):
     updates: Count = 100
     # How many episodes are played for each update, over all scenarios.
     episodes: Positive = 256
+    # How many updates the weights that play are behind those that learn. 0 takes turns: play, then learn. With n above
+    # 0 the episodes of update k are played with the weights after update k - n, while updates are computed. Tokens are
+    # then weighed by how much likelier they are now: by the algorithm, or by `algorithms.base.truncated`.
+    staleness: Count = 0
     # The learning rate at the beginning of each phase; it falls along a cosine to a tenth of it at the end.
     learning_rate: PositiveFloat = 1e-3
     # The discount from one turn of an agent to its next, from 0 to 1.

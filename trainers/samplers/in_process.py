@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.llm import Sampling
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy
 from marl_gem.trainers.backends.base import Backend
-from marl_gem.trainers.backends.frozen import FrozenModel, load_weights
+from marl_gem.trainers.backends.frozen import FrozenModel, beside, load_weights
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.opponent_pool import Snapshot
 from marl_gem.trainers.sections import PolicyConfig
@@ -42,9 +44,21 @@ class InProcessSampler:
         self._opponent: TransformersLLM | None = None  # kept, since it caches what it has tokenized
 
     def sync(self, backend: Backend) -> None:
-        if not (isinstance(backend, LocalBackend) and backend.model is self.llm.model):
-            load_weights(self.llm.model, backend.weights())
-        self.llm.version = backend.version
+        if isinstance(backend, LocalBackend) and backend.model is self.llm.model:
+            self.llm.version = backend.version
+        else:
+            self.load(Snapshot(backend.version, backend.weights()))
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Put weights into the model, which must not be the backend's own."""
+        load_weights(self.llm.model, snapshot.weights)
+        self.llm.version = snapshot.version
+
+    def playing_copy(self) -> InProcessSampler:
+        model, tokenizer = beside(self.llm.model), copy.deepcopy(self.llm.tokenizer)  # neither may be shared by threads
+        playing = InProcessSampler(self.llm.base_name, model, tokenizer, self._config)
+        playing.llm.autocast = self.llm.autocast
+        return playing
 
     def opponent(self, snapshot: Snapshot) -> LLMPolicy:
         model = self._frozen.load(snapshot.weights)
