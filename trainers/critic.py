@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from marl_gem.prefixes import prefix_groups
 from marl_gem.trainers.backends.base import Weights
-from marl_gem.trainers.backends.local import load_optimizer_tensors, optimizer_tensors
+from marl_gem.trainers.backends.local import finite_step, load_optimizer_tensors, optimizer_tensors
 from marl_gem.trainers.batch import Trajectory
 from marl_gem.trainers.rows import micro_batches
 
@@ -76,6 +76,9 @@ class TurnCritic(torch.nn.Module):
 
         Returns:
             `critic_loss`, half the mean squared error in the last step.
+
+        Raises:
+            TrainingError: the gradient or the weights after a step are not finite.
         """
         rows = [
             _Row(row.ids, [read for read in row.reads if read[1] < len(trajectories[read[0]])])
@@ -83,8 +86,6 @@ class TurnCritic(torch.nn.Module):
         ]
         rows = [row for row in rows if row.reads]
         count = sum(map(len, targets))
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
         total = 0.0
         for _ in range(epochs):
             total = 0.0
@@ -94,9 +95,9 @@ class TurnCritic(torch.nn.Module):
                 loss = (values - wanted).square().sum() / (2 * count)
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.item()
-            torch.nn.utils.clip_grad_norm_(self.parameters(), max_grad_norm, error_if_nonfinite=True)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            finite_step(
+                self.optimizer, dict(self.named_parameters()), learning_rate=learning_rate, max_grad_norm=max_grad_norm
+            )
         return {"critic_loss": total}
 
     def state(self) -> Weights:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from marl_gem.errors import TrainingError
 from marl_gem.trainers.algorithms import Algorithm
 from marl_gem.trainers.algorithms.base import truncated
 from marl_gem.trainers.backends.base import Regularization
@@ -12,6 +14,8 @@ from marl_gem.trainers.batch import Batch, Trajectory
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.rows import Row, merge, split
 from marl_gem.trainers.sections import TrainingConfig
+
+GREATEST_RETURN = 1e100
 
 
 def learn(
@@ -47,6 +51,7 @@ def learn(
         kl_weight = 0.0
     if algorithm.needs.critic:
         batch = _valued(batch, holders, learners)
+    _check_returns(batch)
     advantages = algorithm.advantages(batch)
     batch = batch.with_advantages(advantages.values)
     if training.cut_answers == "mask":
@@ -79,6 +84,17 @@ def learn(
     return metrics
 
 
+def _check_returns(batch: Batch) -> None:
+    """Raises TrainingError where sums and squares of the returns would not be finite."""
+    for transition in batch.transitions:
+        if not abs(transition.return_) < GREATEST_RETURN:
+            raise TrainingError(
+                f"the return of {transition.agent!r} in episode {transition.episode} is {transition.return_}; returns "
+                f"lie between -{GREATEST_RETURN:g} and {GREATEST_RETURN:g}. No step was taken, and the weights are as "
+                "they were"
+            )
+
+
 def _step(
     learner: Learner,
     part: Sequence[Trajectory],
@@ -101,6 +117,7 @@ def _step(
     if needs.proximal:
         _set_proximal(learner, rows)
     metrics = _ages(part, learner.backend.version) if training.staleness else {}
+    begun = time.perf_counter()
     for _ in range(needs.epochs):
         metrics |= learner.backend.forward_backward(
             rows, loss, denominator=turns, kl_weight=kl_weight, regularization=regularization
@@ -108,6 +125,7 @@ def _step(
         metrics["gradient_norm"] = learner.backend.step(
             learning_rate=learning_rate, max_grad_norm=training.max_grad_norm
         )
+    metrics |= _speed(learner, rows, (time.perf_counter() - begun) / needs.epochs)
     learner.backend.version += 1
     learner.sampler.sync(learner.backend)
     return {"turns": turns, "rows": len(rows), **metrics}
@@ -117,6 +135,18 @@ def _ages(part: Sequence[Trajectory], version: int) -> dict[str, float]:
     """By how many updates the versions that sampled are older than the present one."""
     ages = [version - transition.version for trajectory in part for transition in trajectory]
     return {"staleness": sum(ages) / len(ages), "staleness_max": max(ages)}
+
+
+def _speed(learner: Learner, rows: Sequence[Row], seconds: float) -> dict[str, float]:
+    """How fast a step on these rows was.
+
+    Args:
+        learner: took it.
+        rows: what it was taken on.
+        seconds: the wall time of the step.
+    """
+    tokens, used = sum(sum(row.counts) for row in rows), learner.backend.utilization(rows, seconds)
+    return {"tokens": tokens, "tokens_per_second": tokens / seconds, **({"mfu": used} if used is not None else {})}
 
 
 def _set_proximal(learner: Learner, rows: Sequence[Row]) -> None:

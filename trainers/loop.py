@@ -24,13 +24,14 @@ from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.batch import Batch, Trajectory, completed, trajectories
 from marl_gem.trainers.episode_plan import Plan, PlannedEpisode, plan_episodes
+from marl_gem.trainers.garbage import paused_collector
 from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.opponent_pool import Snapshot
 from marl_gem.trainers.pipeline import Pipeline
 from marl_gem.trainers.play import EpisodePlayer
-from marl_gem.trainers.schedule import TrainingPhase, cosine, linear, training_phases
+from marl_gem.trainers.schedule import TrainingPhase, learning_rate, linear, training_phases
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.types import Episode
 
@@ -117,7 +118,8 @@ class TrainingLoop:
         training = self.config.training
         if not training.staleness:
             plan = self._plan(self.updates)
-            return plan, asyncio.run(self.player.play(plan))
+            with paused_collector():
+                return plan, asyncio.run(self.player.play(plan))
         if self._pipeline is None:
             copies = {name: learner.sampler.playing_copy() for name, learner in self.learners.items()}
             self._pipeline = Pipeline(self.specs, copies)
@@ -170,7 +172,7 @@ class TrainingLoop:
             {name: self.learners[name] for name in phase.learners},
             self.algorithm,
             training,
-            learning_rate=cosine(training.learning_rate, done, phase.length),
+            learning_rate=learning_rate(training, done, phase.length),
             kl_weight=linear(training.kl, training.kl_final, done, phase.length),
             name_metrics=len(self.learners) > 1,
         )

@@ -49,6 +49,10 @@ METRIC_FORMULAS = {
     "kl_paid": 'with `kl_in = "reward"`: the mean over turns of the sum of ln p(token) - ln p_ref(token), nats',
     "critic_loss": "half the mean squared error of the critic's values in its last step",
     "gradient_norm": "the Euclidean norm of the gradient of all parameters before it is scaled down to max_grad_norm",
+    "tokens": "how many sampled tokens the policy learned from",
+    "tokens_per_second": "these tokens, divided by the wall time of one of the policy's steps",
+    "mfu": "on a GPU that is known: the operations that a step needs, without what is computed twice to save memory, "
+    "divided by what the device could do in that time in bfloat16",
     "turns": "how many transitions the policy learned from",
     "rows": "how many rows of tokens they were merged into",
     "return": "mean undiscounted return of the seat over the episodes in which it learned",

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from marl_gem.errors import ConfigError
 from marl_gem.specs import is_learner_name
-from marl_gem.trainers.sections import TrainConfig
+from marl_gem.trainers.sections import TrainConfig, TrainingConfig
 
 SHARED_POLICY = "policy"
 """The name of the policy that holds all seats, where nothing else is said."""
@@ -107,6 +107,17 @@ def learner_seats(phases: Sequence[TrainingPhase]) -> dict[str, tuple[set[str], 
         )
         for name in names
     }
+
+
+def learning_rate(training: TrainingConfig, done: int, total: int) -> float:
+    """The learning rate after `done` of a phase's `total` updates; see the fields of `TrainingConfig`."""
+    highest = training.learning_rate
+    falling = {
+        "cosine": cosine(highest, done, total),
+        "linear": linear(highest, highest / 10, done, total),
+        "constant": highest,
+    }
+    return falling[training.learning_rate_schedule] * min(1.0, (done + 1) / (training.warmup_updates + 1))
 
 
 def cosine(start: float, done: int, total: int) -> float:

@@ -32,7 +32,8 @@ class TrainingScenario(Section, frozen=True):
     options: dict[str, Any] = {}
     # Options that differ in the episodes that measure the policies, such as tasks that are not trained on.
     test_options: dict[str, Any] = {}
-    # Wrappers around the env, the innermost first, as in "time_limit=20"; see `marl_gem.wrappers`.
+    # Wrappers around the env, the innermost first, as in "time_limit=20"; see `marl_gem.wrappers`. Those that change
+    # rewards alone, such as "reward_scale=10,agents=player_1,offset=50", are left out where the policies are measured.
     wrappers: tuple[str, ...] = ()
     # The share of each update's episodes that are of this scenario, in proportion to the other weights.
     weight: PositiveFloat = 1.0
@@ -46,8 +47,10 @@ class TrainingScenario(Section, frozen=True):
 
     @property
     def test_spec(self) -> ScenarioSpec:
-        """The scenario as the policies are measured on it."""
-        return self.spec.with_options(self.test_options)
+        """The scenario as the policies are measured on it: without wrappers that change nothing but rewards."""
+        spec = self.spec.with_options(self.test_options)
+        kept = tuple(wrapper for wrapper in spec.wrappers if wrapper.changes != {"rewards"})
+        return msgspec.structs.replace(spec, wrappers=kept)
 
 
 class PolicyConfig(Section, frozen=True):
@@ -120,8 +123,12 @@ class TrainingConfig(Section, frozen=True):
     # 0 the episodes of update k are played with the weights after update k - n, while updates are computed. Tokens are
     # then weighed by how much likelier they are now: by the algorithm, or by `algorithms.base.truncated`.
     staleness: Count = 0
-    # The learning rate at the beginning of each phase; it falls along a cosine to a tenth of it at the end.
+    # The learning rate at the beginning of each phase.
     learning_rate: PositiveFloat = 1e-3
+    # How it falls in each phase: to a tenth of it along a "cosine" or a line ("linear"), or not at all ("constant").
+    learning_rate_schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    # In so many updates at the beginning of each phase the learning rate is lower: it grows along a line.
+    warmup_updates: Count = 0
     # The discount from one turn of an agent to its next, from 0 to 1.
     gamma: Share = 1.0
     # The weight of the divergence from the reference, the policy as it was when the phase began, in nats a sampled

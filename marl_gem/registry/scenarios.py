@@ -195,9 +195,9 @@ def _make(scenario: RegisteredScenario, given: dict[str, Any]) -> MultiAgentEnv:
         raise InvalidOption(f"{id}: max_steps is a whole number of steps from 1 up, not {max_steps!r:.80}")
     factory = resolve(scenario.entry_point)
     try:
-        inspect.signature(factory).bind(**options)
+        _signature(factory).bind(**options)
     except TypeError as error:
-        known = [name for name in inspect.signature(factory).parameters if name not in scenario.options]
+        known = [name for name in _signature(factory).parameters if name not in scenario.options]
         raise InvalidOption(f"{id}: {error}. It takes: {', '.join([*known, 'max_steps'])}") from error
     try:
         env: MultiAgentEnv = factory(**options)
@@ -235,6 +235,11 @@ def _check_types(id: str, factory: Callable[..., MultiAgentEnv], options: Mappin
                 raise InvalidOption(text.replace("`null`", "nothing")) from error
             except TypeError:  # a type that holds no plain data alone, such as a callable
                 pass
+
+
+@functools.lru_cache(1024)
+def _signature(factory: Callable[..., MultiAgentEnv]) -> inspect.Signature:
+    return inspect.signature(factory)
 
 
 @functools.lru_cache(1024)

@@ -94,6 +94,15 @@ class WrapperSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check(spec)
         return spec
 
+    @property
+    def changes(self) -> frozenset[str]:
+        """What the wrapper says it changes, see `Wrapper.changes`; empty if it does not say.
+
+        Raises:
+            RegistryError: there is no such wrapper.
+        """
+        return frozenset(getattr(resolve(_get(self.name).entry_point), "changes", ()))
+
     def wrap(self, env: MultiAgentEnv) -> MultiAgentEnv:
         """The env within this wrapper.
 
@@ -163,7 +172,7 @@ _SHIPPED = {
     ),
     "show_history": ("history:ShowHistory", "Shows agents a view of their history in one observation."),
     "step_penalty": ("rewards:StepPenalty", "Takes penalty off an agent's reward for each of its actions."),
-    "reward_scale": ("rewards:RewardScale", "Multiplies rewards by factor."),
+    "reward_scale": ("rewards:RewardScale", "Multiplies rewards by factor, and pays offset once an episode."),
     "reward_clip": ("rewards:RewardClip", "Keeps rewards between low and high."),
     "episode_statistics": (
         "statistics:EpisodeStatistics",

@@ -21,7 +21,8 @@ class RewardWrapper(Wrapper):
     """Changes rewards one by one: a subclass defines `reward`, and `metadata` where it knows the new range.
 
     `returns` are sums of the changed rewards. A reward for an agent that had ended before, or that joins in
-    the same step, is in no dict of rewards; it is changed when it is added to `returns`.
+    the same step, is in no dict of rewards; it is changed when it is added to `returns`. A subclass may also define
+    `final_reward`, which every agent gets once.
     """
 
     changes = frozenset({"rewards"})
@@ -31,6 +32,7 @@ class RewardWrapper(Wrapper):
         self._rewards: dict[str, float] = {}
         self._returns: dict[str, float] = {}
         self._returns_before: dict[str, float] = {}  # of the env, before the step
+        self._ended: set[str] = set()
 
     rewards: Any = property(attrgetter("_rewards"))
     returns: Any = property(attrgetter("_returns"))
@@ -43,8 +45,13 @@ class RewardWrapper(Wrapper):
         """The reward that `agent` gets instead of `reward`; `acted` is whether it acted in this step."""
         raise NotImplementedError(f"{type(self).__name__} must define reward(agent, reward, acted)")
 
+    def final_reward(self, agent: str) -> float:
+        """What `agent` gets in addition in the step in which it ends, terminated or truncated."""
+        return 0.0
+
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
         begun = super().reset(seed=seed, options=options)
+        self._ended = set()
         self._returns_before = dict(self.env.returns)
         self._rewards, self._returns = dict(self.env.rewards), dict(self.env.returns)
         return begun
@@ -53,9 +60,14 @@ class RewardWrapper(Wrapper):
         observations, given, terminations, truncations, infos = yield actions
         before, after = self._returns_before, dict(self.env.returns)
         others = {agent: after[agent] - before.get(agent, 0.0) for agent in after if agent not in given}
+        ending = after.keys() - set(self.env.agents) - self._ended
+        self._ended |= ending
         try:
-            rewards = {agent: self._change(agent, reward, agent in actions) for agent, reward in given.items()}
-            gained = rewards | {agent: self._change(agent, gain, False) for agent, gain in others.items() if gain}
+            gained = {agent: self._change(agent, reward, agent in actions) for agent, reward in given.items()}
+            gained |= {agent: self._change(agent, gain, False) for agent, gain in others.items() if gain}
+            for agent in ending:
+                gained[agent] = self._finite(agent, gained.get(agent, 0.0) + self.final_reward(agent))
+            rewards = {agent: gained[agent] for agent in given}
         except FAULTS as error:
             self._fault("reward", error)
         self._returns_before, self._rewards = after, rewards
@@ -95,22 +107,38 @@ class StepPenalty(RewardWrapper):
 
 
 class RewardScale(RewardWrapper):
-    """Multiplies rewards by a factor.
+    """Pays factor * reward for each reward, and an offset once an episode.
+
+    The offset is a part of the reward of the step in which the agent ends. So with a factor above 0 an agent's return
+    becomes factor * return + offset, which changes none of its best replies, and without a discount the return from
+    every one of its turns is shifted by the same. With a discount below 1 the offset counts the less the more turns are
+    left: then it rewards short episodes, or long ones if it is negative. An episode that is cut by a limit of the
+    rollout, not of an env or wrapper, pays no offset.
 
     Args:
-        env: the env to wrap.
+        env: the env to wrap. With an offset, a wrapper that ends episodes stands inside.
         factor: any finite number; a negative one turns gains into losses.
-        agents: the agents whose rewards are multiplied, one id or several; by default all. Whether returns sum to
-            zero is then not declared any more.
+        agents: the agents whose rewards are changed, one id or several; by default all. Whether returns sum to zero is
+            not declared any more where only some are, or where there is an offset.
+        offset: in units of the changed reward.
 
     Raises:
-        ConfigError: the factor is no finite number.
+        ConfigError: the factor or the offset is no finite number, or there is no such agent.
     """
 
-    def __init__(self, env: MultiAgentEnv, factor: float, agents: str | Iterable[str] | None = None) -> None:
+    def __init__(
+        self, env: MultiAgentEnv, factor: float, agents: str | Iterable[str] | None = None, offset: float = 0.0
+    ) -> None:
         super().__init__(env)
         self._factor = _number("RewardScale", "factor", factor)
+        self._offset = _number("RewardScale", "offset", offset)
         self._agents = agent_ids(agents)
+        unknown = [] if self._agents is None or env.metadata.joins else sorted(self._agents - {*env.possible_agents})
+        if unknown:
+            known = ", ".join(env.possible_agents)
+            raise ConfigError(f"RewardScale: {env.scenario} has no agent {unknown[0]!r}; its agents are {known}")
+        if self._offset:
+            self.settles = frozenset({"ending"})
 
     @property
     def metadata(self) -> Metadata:  # type: ignore[override]
@@ -118,13 +146,19 @@ class RewardScale(RewardWrapper):
         bounds = metadata.reward_range
         if bounds:
             scaled = [bound * self._factor for bound in bounds]
-            possible = scaled if everybody else [*scaled, *bounds]
+            possible = [*scaled, *(bound + self._offset for bound in scaled), *(() if everybody else bounds)]
             bounds = (min(possible), max(possible))
-        zero_sum = metadata.zero_sum if everybody else None
+        zero_sum = metadata.zero_sum if everybody and not self._offset else None
         return msgspec.structs.replace(metadata, reward_range=bounds, zero_sum=zero_sum)
 
     def reward(self, agent: str, reward: float, acted: bool) -> float:
-        return reward * self._factor if self._agents is None or agent in self._agents else reward
+        return reward * self._factor if self._pays(agent) else reward
+
+    def final_reward(self, agent: str) -> float:
+        return self._offset if self._pays(agent) else 0.0
+
+    def _pays(self, agent: str) -> bool:
+        return self._agents is None or agent in self._agents
 
 
 class RewardClip(RewardWrapper):

@@ -152,7 +152,8 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def rows_without_times(folder: Path) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if not name.startswith("seconds")} for row in rows(folder)]
+    timed = ("seconds", "tokens_per_second", "mfu")
+    return [{name: value for name, value in row.items() if not name.startswith(timed)} for row in rows(folder)]
 
 
 def weights(loop: TrainingLoop) -> dict[str, torch.Tensor]:

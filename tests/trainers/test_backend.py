@@ -178,10 +178,9 @@ class TestSteps:
     def test_a_gradient_that_is_not_finite_changes_nothing(self, advantage: float) -> None:
         learner = backend()
         before = copy_weights(learner.model)
-        learner.forward_backward(
-            merge([[transition((7,), (8, 9), advantage)]], fold=True), policy_gradient, denominator=1
-        )
+        rows = merge([[transition((7,), (8, 9), advantage)]], fold=True)
         with pytest.raises(TrainingError, match=r"no step was taken.*lower training.learning_rate"):
+            learner.forward_backward(rows, policy_gradient, denominator=1)
             learner.step(learning_rate=1e-3, max_grad_norm=1.0)
         assert all(torch.equal(value, before[name]) for name, value in copy_weights(learner.model).items())
         learner.forward_backward(merge([[transition((7,), (8,))]], fold=True), policy_gradient, denominator=1)

@@ -130,9 +130,47 @@ def test_rewards_of_some_agents_alone() -> None:
     assert env.metadata.zero_sum is None and env.metadata.reward_range == (-25.0, 20.0)
 
 
+class TestOffset:
+    def test_it_comes_once_with_the_end_however_an_agent_ends(self) -> None:
+        """One leaves, one is sent away while it waits, one is paid after its end, and one joins in the last step."""
+        env = RewardScale(TimeLimit(Inn(), 5), 10.0, offset=1.0)
+        env.reset(seed=0)
+        assert say(env, "leave")[1] == {"ann": 1.0, "bob": 0.0, "cat": 0.0}
+        assert say(env, "banish cat")[1] == {"bob": 0.0, "cat": 1.0}
+        assert say(env, "tip ann")[1] == {"bob": 0.0}
+        assert say(env, "3")[1] == {"bob": 30.0}
+        _, rewards, _, truncations, _ = say(env, "invite dan")
+        assert rewards == {"bob": 1.0} and truncations == {"bob": True}
+        assert env.returns == {"ann": 21.0, "bob": 31.0, "cat": 1.0, "dan": 41.0}
+        env.reset(seed=0)
+        assert env.returns == {"ann": 0.0, "bob": 0.0, "cat": 0.0}
+
+    def test_of_one_seat_named_in_text(self) -> None:
+        env = marl_gem.make("game:KuhnPoker-v0", wrappers=["reward_scale=10,agents=player_1,offset=50"])
+        env.reset(seed=0)
+        say(env, "[check]", "[bet]", "[fold]")
+        assert env.returns == {"player_0": -1.0, "player_1": 60.0}
+        assert env.metadata.zero_sum is None and env.metadata.reward_range == (-20.0, 70.0)
+
+    def test_a_copy_goes_on_by_itself(self) -> None:
+        env = RewardScale(Inn(), 1.0, ["ann", "bob"], 5.0)
+        env.reset(seed=0)
+        say(env, "leave")
+        for inn in (env.fork(), env):
+            assert say(inn, "leave")[1] == {"bob": 5.0, "cat": 0.0} and say(inn, "leave")[1] == {"cat": 0.0}
+            assert inn.returns == {"ann": 5.0, "bob": 5.0, "cat": 0.0}
+
+    def test_a_wrapper_that_ends_episodes_stands_inside(self) -> None:
+        assert TimeLimit(RewardScale(Inn(), 2.0), 3).max_steps == 3
+        with pytest.raises(ConfigError, match=r"right order is RewardScale\(TimeLimit\(Inn\)\)"):
+            TimeLimit(RewardScale(Inn(), 2.0, offset=1.0), 3)
+
+
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
+        (lambda: RewardScale(Inn(), 1, offset=math.nan), "offset is a finite number"),
+        (lambda: RewardScale(Race(), 2, "rihgt"), "Race has no agent 'rihgt'; its agents are left, right"),
         (lambda: StepPenalty(Inn(), -0.1), "give 0.1 instead of -0.1"),
         (lambda: StepPenalty(Inn(), math.nan), "penalty is a finite number"),
         (lambda: RewardScale(Inn(), math.inf), "factor is a finite number"),

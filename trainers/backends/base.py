@@ -60,6 +60,9 @@ class Backend(Protocol):
         Returns:
             `loss`, and over the sampled tokens, in nats: the means `entropy`, `kl`, `logprob_diff` and
             `logprob_diff_abs`, the greatest absolute difference `logprob_diff_max`, and `sampling_kl`.
+
+        Raises:
+            TrainingError: one of these is not finite, and nothing is gathered then; or there is too little memory.
         """
         ...
 
@@ -81,6 +84,15 @@ class Backend(Protocol):
         Raises:
             TrainingError: the gradient is not finite, and the weights are as they were; or the weights are not finite
                 after the step.
+        """
+        ...
+
+    def utilization(self, rows: Sequence[Row], seconds: float) -> float | None:
+        """The share of the device's arithmetic that a gradient on these rows took; None where it is not known.
+
+        Args:
+            rows: what was learned from.
+            seconds: the wall time of one forward and backward pass over them.
         """
         ...
 

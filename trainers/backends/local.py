@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -22,10 +23,17 @@ from marl_gem.trainers.backends.memory import (
     autocast,
     check_packing,
     enable_checkpointing,
+    out_of_memory_explained,
     prepare,
 )
 from marl_gem.trainers.backends.readout import LOGITS_AT_ONCE, Readout
+from marl_gem.trainers.backends.utilization import peak_flops, update_flops
 from marl_gem.trainers.rows import Row, micro_batches
+
+NO_STEP = (
+    "so no step was taken and the weights are as they were. Look for rewards or advantages that are too large, or "
+    "lower training.learning_rate"
+)
 
 
 class LocalBackend:
@@ -77,47 +85,47 @@ class LocalBackend:
         regularization: Regularization = NO_REGULARIZATION,
     ) -> dict[str, float]:
         prepare(self.model, self._memory)
-        reference = self._frozen.load(self.reference) if kl_weight and self.reference is not None else None
         token_count = sum(sum(row.counts) for row in rows)
         metrics = TokenMetrics()
-        for layout in self._layouts(rows):
-            with autocast(self.model, self._memory):
-                tokens = self._tokens(layout, reference, regularization)
-            value = loss(tokens._replace(kl_weight=kl_weight, denominator=denominator, token_count=token_count))
-            value.backward()  # type: ignore[no-untyped-call]
-            metrics.add(value, tokens)
-        return metrics.means()
+        with self._out_of_memory_explained():
+            reference = self._frozen.load(self.reference) if kl_weight and self.reference is not None else None
+            for layout in self._layouts(rows):
+                with autocast(self.model, self._memory):
+                    tokens = self._tokens(layout, reference, regularization)
+                value = loss(tokens._replace(kl_weight=kl_weight, denominator=denominator, token_count=token_count))
+                value.backward()  # type: ignore[no-untyped-call]
+                metrics.add(value, tokens)
+        means = metrics.means()
+        if broken := next((name for name, mean in means.items() if not math.isfinite(mean)), ""):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise TrainingError(f"the update's {broken} is {means[broken]}, {NO_STEP}")
+        return means
 
     def logprobs(self, rows: Sequence[Row], *, reference: bool = False) -> list[list[float]]:
         self.model.eval()
         if reference and self.reference is None:
             raise TrainingError("there is no reference to give log-probabilities; set training.kl above 0")
-        model = self._frozen.load(self.reference) if reference and self.reference is not None else self.model
         found: dict[int, list[float]] = {}
-        for layout in self._layouts(rows):
-            with torch.no_grad(), autocast(self.model, self._memory):
-                values = self._readout(model, None, layout).logprobs
-            found |= zip(map(id, layout.rows), layout.per_row(values), strict=True)
+        with self._out_of_memory_explained():
+            model = self._frozen.load(self.reference) if reference and self.reference is not None else self.model
+            for layout in self._layouts(rows):
+                with torch.no_grad(), autocast(self.model, self._memory):
+                    values = self._readout(model, None, layout).logprobs
+                found |= zip(map(id, layout.rows), layout.per_row(values), strict=True)
         return [found[id(row)] for row in rows]
 
     def step(self, *, learning_rate: float, max_grad_norm: float) -> float:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_grad_norm))
-        if math.isfinite(norm):
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        if not math.isfinite(norm):
-            raise TrainingError(
-                f"the gradient's norm is {norm}, so no step was taken and the weights are as they were. Look for "
-                "rewards or advantages that are too large, or lower training.learning_rate"
-            )
-        if broken := not_finite(dict(self.model.named_parameters())):
-            raise TrainingError(
-                f"after this step {broken} holds numbers that are not finite: the training has diverged. What was "
-                "saved before is unchanged; start a new run with a lower training.learning_rate"
-            )
-        return norm
+        with self._out_of_memory_explained():
+            return finite_step(
+                self.optimizer, dict(self.model.named_parameters()), learning_rate=learning_rate,
+                max_grad_norm=max_grad_norm,
+            )  # fmt: skip
+
+    def utilization(self, rows: Sequence[Row], seconds: float) -> float | None:
+        peak = peak_flops(self.model.device)
+        return update_flops(self.model, rows) / seconds / peak if peak else None
 
     def set_reference(self) -> None:
         self.reference = self.weights()
@@ -134,6 +142,9 @@ class LocalBackend:
     def save_model(self, folder: Path) -> None:
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+    def _out_of_memory_explained(self) -> AbstractContextManager[None]:
+        return out_of_memory_explained(self.model, self._memory, self._micro_batch_tokens)
 
     def _layouts(self, rows: Sequence[Row]) -> Iterator[Layout]:
         """The micro-batches of an update."""
@@ -167,6 +178,37 @@ class LocalBackend:
             denominator=1,
             token_count=1,
         )
+
+
+def finite_step(
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, torch.nn.Parameter],
+    *,
+    learning_rate: float,
+    max_grad_norm: float,
+) -> float:
+    """Take a step on the parameters' gradients, scaled down to a norm of `max_grad_norm`, and drop the gradients.
+
+    Returns:
+        the gradient's norm before it was scaled down.
+
+    Raises:
+        TrainingError: see `Backend.step`.
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters.values(), max_grad_norm))
+    if math.isfinite(norm):
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    if not math.isfinite(norm):
+        raise TrainingError(f"the gradient's norm is {norm}, {NO_STEP}")
+    if broken := not_finite(parameters):
+        raise TrainingError(
+            f"after this step {broken} holds numbers that are not finite: the training has diverged. What was saved "
+            "before is unchanged; start a new run with a lower training.learning_rate"
+        )
+    return norm
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Weights:

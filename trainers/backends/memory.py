@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple
 
@@ -10,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from marl_gem.errors import ConfigError
+from marl_gem.errors import ConfigError, TrainingError
 from marl_gem.trainers.backends.adapters import AdapterModel, CausalModel
 
 
@@ -30,6 +31,38 @@ def autocast(model: CausalModel, memory: Memory) -> AbstractContextManager[objec
     if memory.precision == "float32":
         return contextlib.nullcontext()
     return torch.autocast(model.device.type, torch.bfloat16)
+
+
+@contextlib.contextmanager
+def out_of_memory_explained(model: CausalModel, memory: Memory, micro_batch_tokens: int) -> Iterator[None]:
+    """Turn an allocation that failed into an error that says what takes less memory.
+
+    Raises:
+        TrainingError: there was not enough memory.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch's own for a GPU is a RuntimeError, and on a CPU nothing more
+        if not _is_out_of_memory(error):
+            raise
+        options = {
+            "policy.lora_rank = 16": not isinstance(model, AdapterModel),
+            "training.activation_checkpointing = true": not memory.activation_checkpointing,
+            "training.packing = true": not memory.packing,
+            'training.precision = "bfloat16"': memory.precision == "float32",
+        }
+        advice = ", ".join(option for option, helps in options.items() if helps)
+        rest = f", or set {advice}" if advice else ""
+        raise TrainingError(
+            f"out of memory in an update ({str(error).splitlines()[0][:200]}). Lower training.micro_batch_tokens (now "
+            f"{micro_batch_tokens}); the gradient stays the same{rest}. The checkpoints that were written are complete"
+        ) from error
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(text in str(error) for text in ("not enough memory", "can't allocate memory", "out of memory"))
 
 
 def enable_checkpointing(model: CausalModel) -> None:
