@@ -57,6 +57,7 @@ def check_all(prefix: str, values: object, ranges: Mapping[str, Range]) -> None:
 
 
 SEED = Range(0, 2**63 - 1)
+UPDATES = Range(0, 1_000_000)
 TASKS = Range(1, 10_000_000)
 GAMES = Range(1, 1_000_000)
 REPEATS = Range(1, 1_000_000)

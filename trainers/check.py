@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from marl_gem import registry
-from marl_gem.errors import CheckpointError, ConfigError, UnknownScenario
+from marl_gem.errors import ConfigError, UnknownScenario
 from marl_gem.faults import close_env
-from marl_gem.llm.pretrained import check_pretrained
 from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.config import read, recipes
 from marl_gem.trainers.learner import device
 from marl_gem.trainers.schedule import learner_seats, shares, training_phases
 from marl_gem.trainers.sections import TrainConfig, TrainingScenario
+from marl_gem.trainers.starting_point import check_start, imitators, start_text
 
 STEPS = 100
 """How far into an episode the check looks."""
@@ -28,6 +30,9 @@ def check(config: TrainConfig) -> None:
     device(config.device)
     phases = training_phases(config, [scenario.spec.inspect().agents for scenario in config.scenarios])
     learners = learner_seats(phases)
+    for name in learners:
+        if start_text(config, name):
+            check_start(config, name)
     _check_shares(config)
     _check_imitated(config)
     for index, scenario in enumerate(config.scenarios):
@@ -39,12 +44,9 @@ def check(config: TrainConfig) -> None:
         _check_names(scenario.id, learners.keys() & _scripted(scenario.spec))
         for opponent in () if config.seats or scenario.seats else config.evaluation.opponents:
             load_policy(opponent, scenario.test_spec, agents=scenario.test_spec.inspect().agents)
-        _check_random_play(config, scenario)
-    if config.policy.start_from:
-        try:
-            check_pretrained(config.policy.start_from)
-        except CheckpointError as error:
-            raise ConfigError(f"policy.start_from: {error}") from error
+        for opponent in config.league.fixed:
+            load_policy(opponent, scenario.spec, agents=scenario.spec.inspect().agents)
+        _check_random_play(scenario, _at_random(config, scenario, learners))
 
 
 def lists_legal_actions(spec: ScenarioSpec) -> bool:
@@ -57,9 +59,14 @@ def lists_legal_actions(spec: ScenarioSpec) -> bool:
         close_env(env)
 
 
-def imitates(config: TrainConfig) -> bool:
-    """Whether demonstrations are needed: for a warm start, or for the tokenizer of a tiny model."""
-    return bool(config.imitation.steps) or not config.policy.start_from
+def imitates(config: TrainConfig, names: Iterable[str]) -> bool:
+    """Whether demonstrations are needed: for a warm start, or for the tokenizer of a tiny model.
+
+    Args:
+        config: the run's.
+        names: of the policies that learn.
+    """
+    return bool(imitators(config, names)) or not all(start_text(config, name) for name in names)
 
 
 def _scripted(spec: ScenarioSpec) -> set[str]:
@@ -99,7 +106,7 @@ def _check_imitated(config: TrainConfig) -> None:
         )
 
 
-def _check_random_play(config: TrainConfig, scenario: TrainingScenario) -> None:
+def _check_random_play(scenario: TrainingScenario, at_random: Collection[str]) -> None:
     """Begin an episode, whatever the actions, and look at everyone who acts in it."""
     env = scenario.spec.make()
     seats = tuple(env.possible_agents)
@@ -114,7 +121,7 @@ def _check_random_play(config: TrainConfig, scenario: TrainingScenario) -> None:
                         f"whom it begins can be trained ({', '.join(seats)})"
                     )
                 legal = env.legal_actions(agent)
-                if legal is None and _plays_at_random(config, scenario, agent):
+                if legal is None and agent in at_random:
                     raise ConfigError(_no_random_play(scenario.id, agent))
                 actions[agent] = legal[0] if legal else ""
             if env.done:
@@ -124,11 +131,13 @@ def _check_random_play(config: TrainConfig, scenario: TrainingScenario) -> None:
         close_env(env)
 
 
-def _plays_at_random(config: TrainConfig, scenario: TrainingScenario, agent: str) -> bool:
-    """Whether random play holds this seat at any time, to be imitated or to play with."""
+def _at_random(config: TrainConfig, scenario: TrainingScenario, learners: Iterable[str]) -> set[str]:
+    """The seats that random play holds at any time, to be imitated or to play with."""
     seatings = (config.seats, scenario.seats, *(phase.seats for phase in config.phases))
-    imitated = imitates(config) and config.imitation.seats.get(agent, "random") == "random"
-    return imitated or any(seats.get(agent) == "random" for seats in seatings)
+    imitated = scenario.spec.inspect().agents if imitates(config, learners) else ()
+    return {seat for seats in seatings for seat, who in seats.items() if who == "random"} | {
+        seat for seat in imitated if config.imitation.seats.get(seat, "random") == "random"
+    }
 
 
 def _no_random_play(scenario: str, agent: str) -> str:

@@ -40,13 +40,22 @@ from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy, PolicyPerSeat
 from marl_gem.runs.configuration import differences
 from marl_gem.runs.files import replacing_folder
-from marl_gem.runs.folder import CHECKPOINTS
+from marl_gem.runs.folder import checkpoints, updates_of
 from marl_gem.specs import ScenarioSpec
 from marl_gem.trainers.algorithms.base import Stateful
 from marl_gem.trainers.backends.adapters import CausalModel, SharedBase
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.backends.frozen import fits
-from marl_gem.trainers.checkpoint_state import ADVICE, STATE, CheckpointState, PolicyState, read_state, write_state
+from marl_gem.trainers.checkpoint_folder import find, newest, remove_old
+from marl_gem.trainers.checkpoint_state import (
+    ADVICE,
+    MODEL,
+    STATE,
+    CheckpointState,
+    PolicyState,
+    read_state,
+    write_state,
+)
 from marl_gem.trainers.config import complete, parse_stored
 from marl_gem.trainers.critic import TurnCritic
 from marl_gem.trainers.learner import Learner, make_learner
@@ -59,16 +68,15 @@ from marl_gem.trainers.sections import PolicyConfig, TrainConfig
 from marl_gem.trainers.shared_base import fingerprint, load_adapter, load_base
 from marl_gem.trainers.start import record_name, set_threads
 
-KEEP = 2
-"""How many checkpoints of a run are kept."""
+__all__ = ["checkpoints", "find", "load", "load_policy", "newest", "save", "scenario_options"]
 
-MODEL, OPTIMIZER, FROZEN, CRITIC = "model", "optimizer.safetensors", "frozen.safetensors", "critic.safetensors"
+OPTIMIZER, FROZEN, CRITIC = "optimizer.safetensors", "frozen.safetensors", "critic.safetensors"
 OLD_FILES = {OPTIMIZER: "learner.safetensors", FROZEN: "others.safetensors"}
 """What the files of a policy are called in format 2."""
 
 
 def save(folder: Path, loop: TrainingLoop) -> Path:
-    """Write a checkpoint into `folder`, and remove all but the newest two.
+    """Write a checkpoint into `folder`, and remove all but the newest two and those that the configuration keeps.
 
     Returns:
         the checkpoint's own folder.
@@ -84,8 +92,8 @@ def save(folder: Path, loop: TrainingLoop) -> Path:
             shutil.rmtree(unfinished)
         with replacing_folder(target) as draft:
             _write(draft, loop)
-        for old in checkpoints(folder)[:-KEEP]:
-            shutil.rmtree(old)
+        training = loop.config.training
+        remove_old(folder, training.keep_every * training.save_every)
     except MarlGemError:
         raise
     except Exception as error:
@@ -102,8 +110,8 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
 
     Args:
         path: a checkpoint, or a folder of checkpoints or a run's folder, which give their newest.
-        config: what the checkpoint must have been written under; None takes what it says, which is then acted upon:
-            scenarios are made, and algorithms are imported.
+        config: what the checkpoint must have been written under, but for the number of updates; None takes what it
+            says, which is then acted upon: scenarios are made, and algorithms are imported.
 
     Raises:
         CheckpointError: there is none, it is damaged, or it belongs to another scenario.
@@ -114,7 +122,8 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
     if config is not None and config.title != written:
         raise CheckpointError(f"{path} was trained on {written}, not on {config.title}")
     stored = complete(state.config, f"{path}/{STATE}")
-    if config is not None and (changes := differences(stored, msgspec.to_builtins(config))):
+    free = ("training.updates",)
+    if config is not None and (changes := differences(stored, msgspec.to_builtins(config), ignore=free)):
         raise CheckpointError(f"{path} was written under another configuration: {'; '.join(changes)}")
     config = config or parse_stored(state.config, f"{path}/{STATE}")
     set_threads(config)
@@ -131,12 +140,13 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
     return loop
 
 
-def load_policy(path: Path, scenario: ScenarioSpec | str) -> LLMPolicy | PolicyPerSeat:
+def load_policy(path: Path, scenario: ScenarioSpec | str, learner: str = "") -> LLMPolicy | PolicyPerSeat:
     """What a checkpoint's run has learned: one policy for all seats, or one for each seat that it trained.
 
     Args:
         path: a checkpoint, or a folder of checkpoints or a run's folder, which give their newest.
         scenario: what it is to play.
+        learner: the policy of this name for all seats.
 
     Raises:
         CheckpointError: there is none, it is damaged, or it was not trained on this scenario.
@@ -147,11 +157,15 @@ def load_policy(path: Path, scenario: ScenarioSpec | str) -> LLMPolicy | PolicyP
     ids = [trained.id for trained in config.scenarios]
     if scenario.id not in ids:
         raise CheckpointError(f"{path} was trained on {config.title} and cannot play {scenario.id}")
+    if learner and learner not in state.policies:
+        raise CheckpointError(f"{path} has no policy {learner!r}; it has {', '.join(state.policies)}")
     run = path.resolve().parent.parent.name
     alone = list(state.policies) == [SHARED_POLICY]
     policies = {}
     shared = _load_base(path, state, config.policy, half=torch.cuda.is_available())
     for name, policy in state.policies.items():
+        if name != (learner or name):
+            continue
         llm = TransformersLLM(
             *_load_model(path / name / MODEL, name, shared),
             name=run if alone else f"{run}/{name}",
@@ -159,8 +173,8 @@ def load_policy(path: Path, scenario: ScenarioSpec | str) -> LLMPolicy | PolicyP
         )
         llm.version = policy.updates
         policies[name] = llm_policy(config.policy, llm)
-    if alone:
-        return policies[SHARED_POLICY]
+    if alone or learner:
+        return policies[learner or SHARED_POLICY]
     holders = config.holders(ids.index(scenario.id), scenario.inspect().agents, state.updates)
     if unknown := sorted(set(holders.values()) - policies.keys()):
         raise CheckpointError(f"{path} is damaged: it lacks the policy {unknown[0]!r}. {ADVICE}")
@@ -188,25 +202,6 @@ def scenario_options(path: Path, scenario: str) -> dict[str, Any]:
     return next((dict(trained.options) for trained in config.scenarios if trained.id == scenario), {})
 
 
-def newest(path: Path) -> Path:
-    """The newest checkpoint in a run's folder, in a folder of checkpoints, or `path` itself if it is one.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    if (path / STATE).exists():
-        return path
-    found = checkpoints(path / CHECKPOINTS) or checkpoints(path)
-    if not found:
-        raise CheckpointError(f"there is no checkpoint in {path}; name a run's folder, such as runs/demo")
-    return found[-1]
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first."""
-    return sorted(folder.glob("update-*"))
-
-
 def _system_error(error: Exception) -> OSError:
     """What the system said. The libraries that write weights and tokenizers raise their own exceptions, with a number.
 
@@ -226,7 +221,8 @@ def _write(draft: Path, loop: TrainingLoop) -> None:
         if broken := not_finite(tensors):
             raise TrainingError(_diverged(draft.parent, name, broken, loop.updates))
         policies[name] = _write_learner(draft / name, learner, tensors)
-    policy, algorithm = loop.config.policy, loop.algorithm
+    algorithm = loop.algorithm
+    base = next((learner.base for learner in loop.learners.values() if learner.base), "")
     write_state(
         draft,
         loop.updates,
@@ -234,13 +230,15 @@ def _write(draft: Path, loop: TrainingLoop) -> None:
         msgspec.to_builtins(loop.config),
         algorithm=algorithm.state() if isinstance(algorithm, Stateful) else {},
         league=loop.league.state(),
-        base=fingerprint(policy.start_from) if policy.lora_rank else "",
+        base=fingerprint(base) if base else "",
+        base_folder=base,
     )
 
 
 def _diverged(folder: Path, name: str, tensor: str, updates: int) -> str:
     earlier = checkpoints(folder)
-    begin = f", from policy.start_from={earlier[-1] / name / MODEL} if it is to begin there" if earlier else ""
+    last = f"{folder.parent}@{updates_of(earlier[-1])}" if earlier else ""
+    begin = f", from policy.start_from={last} if it is to begin there" if last else ""
     return (
         f"{name} has diverged: {tensor} holds numbers that are not finite after update {updates}. No checkpoint was "
         f"written; the last one is {earlier[-1] if earlier else 'none'}. Start a new run with a lower "
@@ -283,12 +281,13 @@ def _load_base(
     """
     if not policy.lora_rank:
         return None
-    if fingerprint(policy.start_from) != state.base:
+    folder = state.base_folder or policy.start_from
+    if fingerprint(folder) != state.base:
         raise CheckpointError(
-            f"{path} holds adapters, but {policy.start_from!r} is not the model over which they were trained. Put that "
+            f"{path} holds adapters, but {folder!r} is not the model over which they were trained. Put that "
             "model back in its place, as seen from the working directory"
         )
-    return load_base(policy, half=half)
+    return load_base(policy, folder, half=half)
 
 
 def _load_model(

@@ -27,6 +27,9 @@ OLD_FORMATS = (2, 3)
 """Formats that are read too; their descriptions have no checksum."""
 
 STATE = "state.json"
+MODEL = "model"
+"""The folder of a policy's weights and tokenizer, in that of the policy."""
+
 STATE_BYTES = 1 << 24
 """The greatest size of state.json."""
 
@@ -70,6 +73,8 @@ class CheckpointState(msgspec.Struct, frozen=True):
     league: dict[str, Any] = {}
     # What tells the model apart over which the policies are adapters; empty if they are models of their own.
     base: str = ""
+    # The folder of that model, as seen from the working directory; older checkpoints have `policy.start_from`.
+    base_folder: str = ""
     # The SHA-256 of all the rest, see `checksum_of`; empty in older formats.
     checksum: str = ""
 
@@ -83,6 +88,7 @@ def write_state(
     algorithm: Mapping[str, Any],
     league: Mapping[str, Any],
     base: str,
+    base_folder: str,
 ) -> None:
     """Describe a checkpoint whose files are all in its folder; see `CheckpointState` for the parts.
 
@@ -98,6 +104,7 @@ def write_state(
         "algorithm": dict(algorithm),
         "league": dict(league),
         "base": base,
+        "base_folder": base_folder,
         "files": {name: [size, _digest(folder / name)] for name, size in files.items()},
     }
     (folder / STATE).write_text(json.dumps({**values, "checksum": checksum_of(values)}, indent=1), "utf-8")

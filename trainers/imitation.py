@@ -20,6 +20,7 @@ from marl_gem.trainers.samplers.in_process import InProcessSampler
 from marl_gem.trainers.schedule import TrainingPhase, learner_seats
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.trainers.start import start
+from marl_gem.trainers.starting_point import imitators
 from marl_gem.types import Episode
 from marl_gem.views import view
 
@@ -41,7 +42,8 @@ def warm_up(
 ) -> Iterator[dict[str, Any]]:
     """Let each policy imitate what its seats do in the demonstrations, and yield each step's metrics.
 
-    Where several policies learn, `policy` names the one that took the step.
+    A policy that begins with what another run has learned does not. Where several policies learn, `policy` names the
+    one that took the step.
 
     Args:
         config: the run's.
@@ -53,8 +55,9 @@ def warm_up(
         ConfigError: there is nothing for a policy to imitate, or more than it can read.
     """
     plan = config.imitation
-    for name, seats in learner_seats(phases).items():
-        learner = learners[name]
+    seats_of = learner_seats(phases)
+    for name in imitators(config, seats_of):
+        learner, seats = learners[name], seats_of[name]
         assert isinstance(learner.sampler, InProcessSampler)  # a warm start needs the tokenizer
         shown = [
             trajectory

@@ -24,12 +24,16 @@ from marl_gem.trainers.sections import TrainConfig
 
 @dataclass
 class Learner:
-    """The parts of a policy that learns, which know nothing of one another; a critic if the algorithm needs one."""
+    """The parts of a policy that learns, which know nothing of one another; a critic if the algorithm needs one.
+
+    `base` is the folder of the model over which the policy is an adapter; empty if it is a model of its own.
+    """
 
     backend: Backend
     sampler: Sampler
     pool: OpponentPool
     critic: TurnCritic | None = None
+    base: str = ""
 
 
 def make_learner(
@@ -75,7 +79,8 @@ def make_learner(
                 "have; set policy.lora_rank = 0, or choose another algorithm"
             )
         critic = TurnCritic(model, micro_batch_tokens=config.training.micro_batch_tokens)
-    return Learner(backend, sampler, pool, critic)
+    base = model.config.name_or_path if isinstance(model, AdapterModel) else ""
+    return Learner(backend, sampler, pool, critic, base)
 
 
 def device(name: str) -> torch.device:

@@ -12,6 +12,7 @@ runs/demo/
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -22,12 +23,12 @@ import msgspec
 
 from marl_gem.errors import CheckpointError, ConfigError, JournalError
 from marl_gem.runs.configuration import differences
-from marl_gem.runs.files import explained, read_json_file, replacing, write_json
-from marl_gem.runs.folder import CHECKPOINTS, METRICS, REPORT, is_empty, write_config
+from marl_gem.runs.files import explained, read_json_file, replacing, replacing_folder, write_json
+from marl_gem.runs.folder import CHECKPOINTS, CONFIG, EPISODES, METRICS, REPORT, is_empty, updates_of, write_config
 from marl_gem.runs.lock import run_lock
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.check import check
-from marl_gem.trainers.config import read_config
+from marl_gem.trainers.config import parse, read_config
 from marl_gem.trainers.curve import draw_curve
 from marl_gem.trainers.imitation import warm_up
 from marl_gem.trainers.loop import TrainingLoop
@@ -35,9 +36,12 @@ from marl_gem.trainers.measurement import Matchup, Measurement, measure, stored_
 from marl_gem.trainers.metrics import MetricsLog, Stage, read_metrics
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.trainers.start import start
+from marl_gem.trainers.starting_point import imitators, pinned, with_pins
 from marl_gem.types import Episode
 
 CURVE = "curve.png"
+DRAWN_EVERY = 10.0
+"""The curve is drawn anew after a measurement, if the last time is so many seconds ago, and at the end."""
 
 
 class Progress(NamedTuple):
@@ -73,6 +77,7 @@ class TrainingRun:
         self.config = config
         self.loop = loop
         self.report: TrainingReport | None = None
+        self._drawn = time.monotonic()
 
     @classmethod
     def start(cls, folder: Path, config: TrainConfig) -> TrainingRun:
@@ -83,6 +88,7 @@ class TrainingRun:
             ConfigError, RegistryError, MissingPackage: see `check`; nothing has been written then.
         """
         check(config)
+        config = pinned(config)
         if not is_empty(folder):
             raise ConfigError(
                 f"{folder} holds something already: go on with it (marl-gem train --resume {folder}), "
@@ -92,23 +98,23 @@ class TrainingRun:
         return cls(folder, config)
 
     @classmethod
-    def resume(cls, folder: Path, wanted: TrainConfig | None = None) -> TrainingRun:
+    def resume(cls, folder: Path, wanted: TrainConfig | None = None, *, updates: int | None = None) -> TrainingRun:
         """Go on with a run at its newest checkpoint, or from its beginning if it has none yet.
 
         Args:
             folder: the run's.
-            wanted: the configuration the caller has in mind; it must be the run's.
+            wanted: the configuration the caller has in mind; it must be the run's, but for `updates`.
+            updates: how many updates the run is to have in all, where that changes. What is trained stays as it is.
+                Learning rate and KL of the remaining updates are those of a run that was planned so long.
 
         Raises:
-            ConfigError: there is no run, or `wanted` differs; the message lists where.
+            ConfigError: there is no run, `wanted` differs (the message lists where), or it has had more updates.
             CheckpointError: its newest checkpoint is damaged, or its metrics end before that.
         """
         config = read_config(folder)
-        if wanted is not None and (changes := differences(msgspec.to_builtins(config), msgspec.to_builtins(wanted))):
-            raise ConfigError(
-                f"{folder} was started with another configuration: {'; '.join(changes)}. Resume it without these "
-                "options, or start a new run under another name"
-            )
+        _check_same(folder, config, wanted, () if updates is None else ("training.updates",))
+        if updates is not None:
+            config = _with_updates(folder, config, updates)
         if not checkpoint.checkpoints(folder / CHECKPOINTS):
             return cls(folder, config)
         loop = checkpoint.load(folder, config)
@@ -129,6 +135,7 @@ class TrainingRun:
             JournalError: another process works on this run, or the folder cannot be written.
         """
         with run_lock(self.folder) as lock:
+            self._settle_length()
             log = MetricsLog(self.folder, self.loop.updates if self.loop else -1, lock)
             try:
                 loop = self.loop or (yield from self._begin(log))
@@ -143,6 +150,14 @@ class TrainingRun:
                 raise
             self._draw(log)
 
+    def _settle_length(self) -> None:
+        """Keep how many updates the run is to have, and remove the report of a run that goes on after its end."""
+        if read_config(self.folder).training.updates != self.config.training.updates:
+            write_config(self.folder, msgspec.to_builtins(self.config))
+        if self.loop is None or self.loop.updates < self.config.training.updates:
+            with explained(self.folder / REPORT, "remove"):
+                (self.folder / REPORT).unlink(missing_ok=True)
+
     def save(self) -> None:
         """After an interruption: keep the last complete update."""
         if self.loop is not None:
@@ -150,6 +165,7 @@ class TrainingRun:
 
     def _draw(self, log: MetricsLog) -> None:
         """Raises JournalError if the picture cannot be written."""
+        self._drawn = time.monotonic()
         with explained(self.folder / CURVE, "write to"), replacing(self.folder / CURVE) as draft:
             draw_curve(
                 log.rows,
@@ -163,7 +179,7 @@ class TrainingRun:
         """Make the policies, warm them up and measure them."""
         begun = time.monotonic()
         loop, demonstrations = start(self.config)
-        total = self.config.imitation.steps * len(loop.learners)
+        total = self.config.imitation.steps * len(imitators(self.config, loop.learners))
         steps = warm_up(self.config, loop.phases, loop.learners, demonstrations) if total else iter(())
         for step, metrics in enumerate(steps, 1):
             if step % 10 == 0 or step == total:
@@ -194,6 +210,8 @@ class TrainingRun:
                 measured, _ = measure(loop, evaluation.probe_episodes, f"probe {loop.updates}", [phase])
                 metrics["score"] = measured.score
             log.write(loop.updates, "training", metrics, episodes[: training.keep_episodes])
+            if "score" in metrics and time.monotonic() - self._drawn > DRAWN_EVERY:
+                self._draw(log)
             if loop.updates % training.save_every == 0 or loop.updates == training.updates:
                 checkpoint.save(self.folder / CHECKPOINTS, loop)
             yield Progress("training", loop.updates, training.updates, metrics)
@@ -219,6 +237,57 @@ class TrainingRun:
         )
         write_json(self.folder / REPORT, msgspec.to_builtins(self.report))
         yield Progress("after", 1, 1, log.rows[-1])
+
+
+def branch(source: Path, updates: int, folder: Path) -> None:
+    """Copy a run as it was at one of its checkpoints into a new folder, where it can be resumed.
+
+    Raises:
+        ConfigError: the folder is not empty, or there is no run.
+        CheckpointError: there is no such checkpoint.
+        JournalError: the copy cannot be written.
+    """
+    read_config(source)
+    last = checkpoint.find(source, updates)
+    if not is_empty(folder):
+        raise ConfigError(f"{folder} holds something already; choose another name")
+    later = {path.name for path in checkpoint.checkpoints(last.parent) if path.name > last.name}
+    with explained(folder, "write to"), replacing_folder(folder) as draft:
+        for name in (CONFIG, METRICS, EPISODES):  # of the last two, later rows are left out when the run is resumed
+            if (source / name).exists():
+                shutil.copyfile(source / name, draft / name)
+        shutil.copytree(last.parent, draft / CHECKPOINTS, ignore=lambda _, names: {*later, *_drafts(names)})
+
+
+def _drafts(names: Sequence[str]) -> set[str]:
+    return {name for name in names if name.startswith(".update-")}
+
+
+def _check_same(folder: Path, config: TrainConfig, wanted: TrainConfig | None, ignore: Sequence[str]) -> None:
+    if wanted is None:
+        return
+    was, now = msgspec.to_builtins(config), msgspec.to_builtins(with_pins(wanted, config))
+    if changes := differences(was, now, ignore=ignore):
+        longer = any(change.startswith("training.updates ") for change in changes)
+        advice = f"; for another number of updates: marl-gem train --resume {folder} --updates N" if longer else ""
+        raise ConfigError(
+            f"{folder} was started with another configuration: {'; '.join(changes)}. Resume it without these "
+            f"options, or start a new run under another name{advice}"
+        )
+
+
+def _with_updates(folder: Path, config: TrainConfig, updates: int) -> TrainConfig:
+    """The configuration with another number of updates."""
+    there = checkpoint.checkpoints(folder / CHECKPOINTS)
+    done = updates_of(there[-1]) if there else 0
+    if updates < done:
+        raise ConfigError(
+            f"{folder} has had {done} updates, more than {updates}; to go back, resume from an earlier checkpoint "
+            f"under a new name, as in marl-gem train --resume {folder}@{updates} --name NAME"
+        )
+    values = msgspec.to_builtins(config)
+    values["training"]["updates"] = updates
+    return parse(values, f"{folder} with {updates} updates")
 
 
 def _unsent(episodes: Sequence[Episode]) -> dict[str, list[str]]:

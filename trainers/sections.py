@@ -56,7 +56,9 @@ class TrainingScenario(Section, frozen=True):
 class PolicyConfig(Section, frozen=True):
     """The model, what it is shown and how its responses are sampled. Where several policies learn, each has its own."""
 
-    # A folder with a transformers model and its tokenizer to start from. Empty: a tiny model with random weights.
+    # What to start from: the folder of a transformers model with its tokenizer, or another run: "runs/x", "runs/x@120"
+    # (its checkpoint after 120 updates), "runs/x:user" (one policy of several). What a run has learned needs no warm
+    # start. Empty: a tiny model with random weights.
     start_from: str = ""
     # Of a tiny model: the size of the hidden states, a multiple of `heads`.
     width: Positive = 64
@@ -174,6 +176,9 @@ class TrainingConfig(Section, frozen=True):
     pool_size: Positive = 8
     # A checkpoint is written every so many updates.
     save_every: Positive = 10
+    # Every so many-th of these checkpoints is kept beside the newest two: 1 keeps all, 0 none. RUN@120 names the one
+    # after 120 updates.
+    keep_every: Count = 0
     # How many of each update's episodes are written to episodes.jsonl.
     keep_episodes: Count = 8
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.errors import CheckpointError, ConfigError
 from marl_gem.llm.pretrained import load_pretrained, not_finite
@@ -16,19 +16,20 @@ from marl_gem.trainers.backends.adapters import ADAPTER, AdapterModel, SharedBas
 from marl_gem.trainers.sections import PolicyConfig
 
 
-def load_base(policy: PolicyConfig, *, half: bool) -> tuple[SharedBase, PreTrainedTokenizerBase]:
+def load_base(policy: PolicyConfig, folder: str | Path, *, half: bool) -> tuple[SharedBase, PreTrainedTokenizerBase]:
     """The model that a configuration's adapters share, and its tokenizer.
 
     Args:
-        policy: names the model's folder, and the size of the adapters.
+        policy: says how large the adapters are.
+        folder: the model's.
         half: whether the model's weights, which do not learn, are bfloat16.
 
     Raises:
         CheckpointError: the folder holds no complete model.
         ConfigError: the model cannot be adapted so.
     """
-    model, tokenizer = load_pretrained(policy.start_from, torch.bfloat16 if half else torch.float32)
-    model.config.name_or_path = policy.start_from
+    model, tokenizer = load_pretrained(folder, torch.bfloat16 if half else torch.float32)
+    model.config.name_or_path = str(folder)
     alpha = policy.lora_alpha or 2 * policy.lora_rank
     return SharedBase(model, rank=policy.lora_rank, alpha=alpha, targets=policy.lora_targets), tokenizer
 
@@ -48,6 +49,26 @@ def load_adapter(shared: SharedBase, name: str, folder: Path) -> AdapterModel:
     except (OSError, SafetensorError, ValueError, ConfigError) as error:
         raise CheckpointError(f"{folder / ADAPTER} cannot be used: {error}") from error
     return adapter
+
+
+def load_merged(
+    policy: PolicyConfig, folder: str | Path, adapter: Path
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model of its own that answers as a model with an adapter does, and its tokenizer.
+
+    Args:
+        policy: the configuration that the adapter was trained under.
+        folder: the model's.
+        adapter: the adapter's folder.
+
+    Raises:
+        CheckpointError, ConfigError: see `load_base` and `load_adapter`.
+    """
+    shared, _ = load_base(policy, folder, half=False)
+    weights = shared.merged_weights(load_adapter(shared, "merged", adapter).name)
+    model, tokenizer = load_pretrained(folder)
+    model.load_state_dict(weights)
+    return model, tokenizer
 
 
 def fingerprint(folder: str) -> str:

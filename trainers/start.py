@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from marl_gem.llm.pretrained import load_pretrained
 from marl_gem.seeding import derive_seed
+from marl_gem.trainers.backends.adapters import AdapterModel, SharedBase
 from marl_gem.trainers.check import imitates
 from marl_gem.trainers.demonstrations import collect_demonstrations, demonstration_texts
 from marl_gem.trainers.episode_plan import seed_part
@@ -15,7 +17,8 @@ from marl_gem.trainers.learner import Learner, make_learner
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.schedule import learner_seats, training_phases
 from marl_gem.trainers.sections import TrainConfig
-from marl_gem.trainers.shared_base import load_base
+from marl_gem.trainers.shared_base import load_adapter, load_base, load_merged
+from marl_gem.trainers.starting_point import shared_model, starting_point
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from marl_gem.types import Episode
 
@@ -27,7 +30,7 @@ def start(config: TrainConfig) -> tuple[TrainingLoop, list[list[Episode]]]:
     """
     set_threads(config)
     names = learner_seats(training_phases(config, [s.spec.inspect().agents for s in config.scenarios]))
-    demonstrations = collect_demonstrations(config) if imitates(config) else [[] for _ in config.scenarios]
+    demonstrations = collect_demonstrations(config) if imitates(config, names) else [[] for _ in config.scenarios]
     make = _pretrained if config.policy.start_from else _tiny
     return TrainingLoop(config, make(config, list(names), demonstrations)), demonstrations
 
@@ -45,12 +48,26 @@ def record_name(name: str, config: TrainConfig) -> str:
 
 def _pretrained(config: TrainConfig, names: Sequence[str], _: Sequence[Sequence[Episode]]) -> dict[str, Learner]:
     if config.policy.lora_rank:
-        shared, tokenizer = load_base(config.policy, half=config.training.precision == "bfloat16")
-        seeds = {name: derive_seed(config.seed, "adapter", *seed_part(name)) for name in names}
-        models = {name: shared.adapter(name, seed=seeds[name]) for name in names}
+        folder = shared_model(config, names)
+        shared, tokenizer = load_base(config.policy, folder, half=config.training.precision == "bfloat16")
+        models = {name: _adapter(config, name, shared) for name in names}
         return {name: make_learner(record_name(name, config), config, models[name], tokenizer) for name in names}
-    folder = config.policy.start_from
-    return {name: make_learner(record_name(name, config), config, *load_pretrained(folder)) for name in names}
+    return {name: make_learner(record_name(name, config), config, *_own_model(config, name)) for name in names}
+
+
+def _adapter(config: TrainConfig, name: str, shared: SharedBase) -> AdapterModel:
+    """A new adapter, or the one of another run."""
+    if trained := starting_point(config, name).adapter:
+        return load_adapter(shared, name, trained)
+    return shared.adapter(name, seed=derive_seed(config.seed, "adapter", *seed_part(name)))
+
+
+def _own_model(config: TrainConfig, name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model from its folder; one that was trained as an adapter is merged with its base."""
+    point = starting_point(config, name)
+    if point.adapter and point.policy:
+        return load_merged(point.policy, point.model, point.adapter)
+    return load_pretrained(point.model)
 
 
 def _tiny(config: TrainConfig, names: Sequence[str], demonstrations: Sequence[Sequence[Episode]]) -> dict[str, Learner]:

@@ -37,30 +37,69 @@ def train(
     ] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; by default what is trained, and a number.")] = None,
     seed: Annotated[int | None, number(bounds.SEED, help="Fixes every random choice.")] = None,
+    updates: Annotated[
+        int | None, number(bounds.UPDATES, help="How many updates; with --resume, how many the run is to have in all.")
+    ] = None,
     policy: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="A transformers model to start from, without a warm start.")
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="What to start from, without a warm start: a transformers model, or RUN[@UPDATES]."
+        ),
     ] = None,
     options: Options = None,
     wrappers: Wrappers = None,
     settings: Settings = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run's folder.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Go on with this run's folder; RUN@120 with --name goes on from there in a new folder."
+        ),
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Where runs lie.")] = Path("runs"),
 ) -> None:
     """Train by self-play or co-evolution. Ctrl-C stops after the update at hand; --resume goes on from there."""
     if not what and resume is None:
         raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
-    values = _values(what, resume, _assignments(settings, seed, policy, options), wrappers)
+    if resume is None and updates is not None:
+        settings = [f"training.updates={updates}", *(settings or [])]
+    source, checkpoint = _resumed(resume) if resume else (None, None)
+    values = _values(what, source, _assignments(settings, seed, policy, options), wrappers)
     try:  # torch takes seconds to import, so it comes after what can be said without it
         from marl_gem.trainers.config import parse
         from marl_gem.trainers.run import TrainingRun
     except ImportError as error:
         raise MissingPackage(error.name or "torch", "train", "training") from error
-    if resume is not None:
-        run = TrainingRun.resume(resume, parse(values, "the command line"))
-        out.print(f"resuming [bold]{escape(str(resume))}[/]")
+    if source is not None:
+        folder = source if checkpoint is None else _branched(source, checkpoint, runs, name)
+        run = TrainingRun.resume(folder, parse(values, "the command line"), updates=updates)
+        out.print(f"resuming [bold]{escape(str(folder))}[/]")
     else:
         run = TrainingRun.start(_folder(runs, name, what or ""), parse(values, what or ""))
     _work(run)
+
+
+def _resumed(text: Path) -> tuple[Path, int | None]:
+    """The folder of the run to go on with, and after how many updates; None after the newest checkpoint's."""
+    before, _, updates = str(text).rpartition("@")
+    if before and updates.isdecimal() and not text.is_dir():
+        return Path(before), int(updates)
+    return text, None
+
+
+def _branched(source: Path, updates: int, runs: Path, name: str | None) -> Path:
+    """The folder where a run goes on from one of its checkpoints: a copy, unless that is its newest."""
+    from marl_gem.trainers.checkpoint import find, newest
+    from marl_gem.trainers.run import branch
+
+    if not name:
+        if find(source, updates) == newest(source):
+            return source
+        raise MarlGemError(
+            f"{source} has gone on after {updates} updates, and stays as it is; give a name to the run that goes on "
+            f"from there, as in marl-gem train --resume {source}@{updates} --name NAME"
+        )
+    branch(source, updates, runs / name)
+    return runs / name
 
 
 def _values(
@@ -79,20 +118,33 @@ def _values(
 
 
 def _assignments(
-    settings: list[str] | None, seed: int | None, policy: Path | None, options: list[str] | None
+    settings: list[str] | None, seed: int | None, policy: str | None, options: list[str] | None
 ) -> list[str]:
     """What the command line sets, as assignments to the configuration; `--set` counts last."""
     assignments = [f"options.{option}" for option in options or []]
     if seed is not None:
         assignments.append(f"seed={seed}")
     if policy is not None:
-        assignments += [
-            f"policy.start_from={write_value(str(policy))}",
-            "imitation.steps=0",
-            "policy.view=chat",
-            "policy.max_tokens=512",
-        ]
+        played = _played_as(policy) or {"view": "chat", "max_tokens": 512}
+        assignments += [f"policy.start_from={write_value(policy)}", "imitation.steps=0"]
+        assignments += [f"policy.{field}={write_value(value)}" for field, value in played.items()]
     return [*assignments, *(settings or [])]
+
+
+def _played_as(policy: str) -> dict[str, Any]:
+    """How the policy of a run is asked to answer; nothing for a model's folder."""
+    from marl_gem.errors import AgentError, ConfigError
+    from marl_gem.runs.folder import read_config
+    from marl_gem.specs import PolicySpec
+
+    try:
+        folder = Path(PolicySpec.parse(policy).name)
+        config = read_config(folder.parent.parent if (folder / "state.json").exists() else folder)
+    except (AgentError, ConfigError):  # said with the rest of the configuration
+        return {}
+    stored = config.get("policy")
+    fields = ("view", "max_tokens", "temperature", "keep_reasoning", "chat_template_kwargs")
+    return {field: stored[field] for field in fields if field in stored} if isinstance(stored, dict) else {}
 
 
 def _with_wrappers(values: dict[str, Any], wrappers: list[str] | None) -> dict[str, Any]:

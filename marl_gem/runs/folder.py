@@ -66,3 +66,14 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
         if path.exists() and path.read_bytes() == content:
             return
     write_file(path, content)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder of checkpoints, oldest first; none if it is not there."""
+    found = [path for path in folder.glob("update-*") if path.name.removeprefix("update-").isdecimal()]
+    return sorted(found, key=updates_of)
+
+
+def updates_of(checkpoint: Path) -> int:
+    """How many updates a run had had when it wrote a checkpoint, by the name of its folder."""
+    return int(checkpoint.name.removeprefix("update-"))

@@ -68,8 +68,8 @@ def load_policy(
     if spec.kind == "replay":
         return models.once(("replay", spec.name), lambda: ReplayPolicy(spec.name))
     if spec.kind == "run":
-        key = ("run", spec.name, spec.checkpoint, scenario.id)
-        trained = models.once(key, lambda: _checkpoints().load_policy(_checkpoint_folder(spec), scenario))
+        key = ("run", spec.name, spec.checkpoint, spec.learner, scenario.id)
+        trained = models.once(key, lambda: _load_trained(spec, scenario))
         base = _with_sampling(trained, spec)
     else:
         base = _model_policy(spec, models)
@@ -115,7 +115,7 @@ def training_options(policies: Iterable[PolicySpec], scenario: str, named: Colle
     """
     options: dict[str, Any] = {}
     for spec in policies:
-        trained = _checkpoints().scenario_options(_checkpoint_folder(spec), scenario) if spec.kind == "run" else {}
+        trained = _options_of_run(spec, scenario) if spec.kind == "run" else {}
         for name, value in trained.items():
             if name in named:
                 continue
@@ -137,22 +137,16 @@ def _checkpoints() -> ModuleType:
         raise MissingPackage(error.name or "torch", "train", "the policy of a training run") from error
 
 
-def _checkpoint_folder(spec: PolicySpec) -> Path:
-    """A run's folder, or that of the checkpoint after the updates that the spec names.
+def _load_trained(spec: PolicySpec, scenario: ScenarioSpec) -> Policy:
+    checkpoints = _checkpoints()
+    policy: Policy = checkpoints.load_policy(checkpoints.find(Path(spec.name), spec.checkpoint), scenario, spec.learner)
+    return policy
 
-    Raises:
-        CheckpointError: there is no such checkpoint; the message names those that there are.
-    """
-    run = Path(spec.name)
-    if spec.checkpoint is None:
-        return run
-    parent = run / "checkpoints" if (run / "checkpoints").is_dir() else run
-    folder = parent / f"update-{spec.checkpoint:06d}"
-    if not (folder / "state.json").is_file():
-        numbers = (path.name.removeprefix("update-") for path in sorted(parent.glob("update-*")))
-        there = ", ".join(f"{spec.name}@{int(number)}" for number in numbers if number.isdigit())
-        raise CheckpointError(f"there is no checkpoint {spec.who}; there is {there or 'none'}")
-    return folder
+
+def _options_of_run(spec: PolicySpec, scenario: str) -> dict[str, Any]:
+    checkpoints = _checkpoints()
+    options: dict[str, Any] = checkpoints.scenario_options(checkpoints.find(Path(spec.name), spec.checkpoint), scenario)
+    return options
 
 
 def _judge_spec(spec: PolicySpec, judge: ModelSpec) -> PolicySpec:

@@ -7,6 +7,7 @@ The text is `WHO[,NAME=VALUE...]`. WHO is
     scripted:NAME            a policy that comes with the scenario
     runs/demo                what a training run made: its folder, or the folder of one of its checkpoints
     runs/demo@120            the run's checkpoint after 120 updates
+    runs/desk:user           one policy of a run that trained several, by its name; also runs/desk@120:user
     replay:runs/eval         the answers of a recorded run: its folder, or a file of episodes
     MODEL@URL                a model of an OpenAI-compatible server
     @URL                     the only model that the server has
@@ -57,7 +58,7 @@ _FORMS: dict[Kind, str] = {
     "random": "random",
     "human": "human",
     "scripted": "scripted:NAME",
-    "run": "a run's folder such as runs/demo or runs/demo@120",
+    "run": "a run's folder such as runs/demo, runs/demo@120 or runs/demo:POLICY",
     "replay": "replay:FOLDER",
     "http": "MODEL@URL",
     "litellm": "litellm:PROVIDER/MODEL",
@@ -69,13 +70,16 @@ class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A policy by name, with its values; None where a value is not set. See the top of this file.
 
     `name` is that of the script or the model, or the path of the run, of what is replayed or of the model's folder.
-    `url` is the server's, for models. `checkpoint` is the number of updates after which a run wrote it.
+    `url` is the server's, for models. `checkpoint` is the number of updates after which a run wrote it, and
+    `learner` the name of one of the policies that learned in it; without a name, each seat has the policy that it
+    trained.
     """
 
     kind: Kind
     name: str = ""
     url: str = ""
     checkpoint: int | None = None
+    learner: str = ""
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
@@ -101,11 +105,11 @@ class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True):
             ConfigError: a value is unknown, is not for this policy or cannot be read; a URL holds a secret.
         """
         who, *assignments = _split(text)
-        kind, name, url, checkpoint = _read_who(who)
-        values = read_values(who, kind, assignments)
+        base = _read_who(who)
+        values = read_values(who, base.kind, assignments)
         if "judge" in values and "strategy" not in values:
             raise ConfigError(f"{who}: a judge needs a strategy to judge in, as in {who},strategy=NAME,judge=MODEL@URL")
-        return cls(kind, name, url, checkpoint, **values)
+        return cls(base.kind, base.name, base.url, base.checkpoint, base.learner, **values)
 
     def without_waits(self) -> Self:
         """The same policy without time-outs and wait, which change no answer: a run may be resumed with others."""
@@ -123,7 +127,8 @@ class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.kind in ("scripted", "replay"):
             return f"{self.kind}:{self.name}"
         if self.kind == "run":
-            return self.name if self.checkpoint is None else f"{self.name}@{self.checkpoint}"
+            updates = "" if self.checkpoint is None else f"@{self.checkpoint}"
+            return f"{self.name}{updates}{':' if self.learner else ''}{self.learner}"
         return str(self.model)
 
     @property
@@ -158,10 +163,10 @@ def _split(text: str) -> list[str]:
     return re.split(r",(?=\s*\w+\s*=)", text)
 
 
-def _read_who(who: str) -> tuple[Kind, str, str, int | None]:
-    """Kind, name, URL and checkpoint."""
+def _read_who(who: str) -> PolicySpec:
+    """The spec of a text without values."""
     if who in ("random", "human"):
-        return cast(Kind, who), "", "", None
+        return PolicySpec(cast(Kind, who))
     before, comma, last = who.rpartition(",")
     if comma and (not last or last.strip() in VALUES):
         shown = hide_in_urls(before)
@@ -171,15 +176,20 @@ def _read_who(who: str) -> tuple[Kind, str, str, int | None]:
         kind = cast(Kind, prefix)
         if not rest:
             raise AgentError(f"{who!r} lacks a name; write {_FORMS[kind]}")
-        return kind, rest, "", None
+        return PolicySpec(kind, rest)
     if kind_of(who):
         model = ModelSpec.parse(who)
-        return model.kind, model.name, model.url, None
-    if who and Path(who).is_dir():
-        return "run", who, "", None
-    run, _, updates = who.rpartition("@")
-    if run and re.fullmatch("[0-9]+", updates) and Path(run).is_dir():
-        return "run", run, "", int(updates)
+        return PolicySpec(model.kind, model.name, model.url)
+    if who and Path(who).is_dir():  # also a folder with an @ or a : in its name
+        return PolicySpec("run", who)
+    run, colon, learner = who.rpartition(":")
+    if not (colon and is_learner_name(learner)):
+        run, learner = who, ""
+    if run and Path(run).is_dir():
+        return PolicySpec("run", run, learner=learner)
+    before, _, updates = run.rpartition("@")
+    if before and re.fullmatch("[0-9]{1,12}", updates) and Path(before).is_dir():
+        return PolicySpec("run", before, checkpoint=int(updates), learner=learner)
     raise AgentError(_unknown(who))
 
 

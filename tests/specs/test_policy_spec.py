@@ -88,7 +88,10 @@ def test_a_run_and_one_of_its_checkpoints(tmp_path: Path, monkeypatch: pytest.Mo
     assert str(PolicySpec.parse("runs/x@0120,top_p=1")) == "runs/x@120,top_p=1"
     (tmp_path / "runs" / "x@7").mkdir()
     assert PolicySpec.parse("runs/x@7") == PolicySpec("run", "runs/x@7"), "a folder of that name comes first"
-    for text in ("runs/x@", "runs/x@latest", "runs/y@120"):
+    assert PolicySpec.parse("runs/x:user") == PolicySpec("run", "runs/x", learner="user")
+    assert str(PolicySpec.parse("runs/x@0120:user,top_p=1")) == "runs/x@120:user,top_p=1"
+    assert PolicySpec.parse("runs/x@7:user") == PolicySpec("run", "runs/x@7", learner="user")
+    for text in ("runs/x@", "runs/x@latest", "runs/y@120", "runs/x:", "runs/x:User", "runs/x:user@120", "runs/y:user"):
         with pytest.raises(AgentError, match="there is no policy"):
             PolicySpec.parse(text)
 

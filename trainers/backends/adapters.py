@@ -97,6 +97,21 @@ class SharedBase:
         weights: Weights = self._peft.get_peft_model_state_dict(self.model, adapter_name=name)
         return weights
 
+    def merged_weights(self, name: str) -> Weights:
+        """The weights of a model of its own that answers as this one does with an adapter."""
+        layer = self._peft.tuners.tuners_utils.BaseTunerLayer
+        changes = {
+            f"{path}.weight": part.get_delta_weight(name)  # type: ignore[attr-defined]  # adapted layers have it
+            for path, part in self.model.named_modules()
+            if isinstance(part, layer)
+        }
+        plain = {
+            key.replace(".base_layer.", "."): value
+            for key, value in self.model.state_dict().items()
+            if ".lora_" not in key
+        }
+        return {key: value + changes[key] if key in changes else value for key, value in plain.items()}
+
     def load(self, name: str, weights: Mapping[str, torch.Tensor]) -> None:
         """Put weights into an adapter.
 
