@@ -86,6 +86,11 @@ class PolicyConfig(Section, frozen=True):
     view: str = "bare"
     # The longest response, in tokens.
     max_tokens: Positive = 8
+    # How responses are sampled together: "static", where a batch ends with its longest response, or "continuous", where
+    # responses join it between two tokens and leave when they end. "auto" is static on a CPU, and continuous elsewhere.
+    batching: Literal["auto", "static", "continuous"] = "auto"
+    # The greatest number of responses that are sampled together.
+    max_batch: Positive = 1024
     # The temperature that responses are sampled at, above 0. Trained log-probabilities are those at this temperature.
     temperature: PositiveFloat = 1.0
 

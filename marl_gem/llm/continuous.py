@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from marl_gem.errors import LLMError
 from marl_gem.llm import Sampling
+from marl_gem.llm.slot_cache import SlotCache
 from marl_gem.llm.token_sampling import sample_tokens
 from marl_gem.types import Response
 
@@ -112,7 +112,7 @@ def can_batch_continuously(model: Any) -> bool:
 
 
 class ContinuousBatch:
-    """The answers that are being sampled, one row of the cache each, filled on the left.
+    """The answers that are being sampled, one row of the cache each.
 
     Args:
         model: a causal language model for which `can_batch_continuously`.
@@ -125,8 +125,7 @@ class ContinuousBatch:
         self._filler = filler
         self._ended = ended
         self.drafts: list[Draft] = []
-        self._cache: Any = None
-        self._mask: torch.Tensor
+        self._cache: SlotCache | None = None
 
     def step(self, arrived: Sequence[Request], version: int) -> list[Draft]:
         """Sample one token of every answer, and the first one of those that have arrived.
@@ -139,9 +138,9 @@ class ContinuousBatch:
             the answers that ended, which have left.
         """
         ended: list[Draft] = []
-        if self.drafts:
-            self._decode()
-            ended += self._remove(lambda draft: self._ended(draft))
+        if self._cache is not None:
+            self._decode(self._cache)
+            ended += self._remove(self._ended)
         if arrived:
             ended += self._join(arrived, version)
         return ended
@@ -154,16 +153,15 @@ class ContinuousBatch:
         """Let all leave, and return them."""
         return self._remove(lambda _: True)
 
-    def _decode(self) -> None:
-        self._mask = pad(self._mask, (0, 1), value=1)
+    def _decode(self, cache: SlotCache) -> None:
+        cache.add_column()
         output = self._model(
-            input_ids=torch.tensor([[draft.tokens[-1]] for draft in self.drafts], device=self._mask.device),
-            attention_mask=self._mask,
-            position_ids=self._mask.sum(1, keepdim=True) - 1,
-            past_key_values=self._cache,
+            input_ids=torch.tensor([[draft.tokens[-1]] for draft in self.drafts], device=cache.mask.device),
+            attention_mask=cache.mask,
+            position_ids=cache.mask.sum(1, keepdim=True) - 1,
+            past_key_values=cache,
             use_cache=True,
         )
-        self._cache = output.past_key_values
         extend(self.drafts, output.logits[:, -1])
 
     def _join(self, arrived: Sequence[Request], version: int) -> list[Draft]:
@@ -171,39 +169,24 @@ class ContinuousBatch:
         drafts = [Draft(request, version) for request in arrived]
         logits, mask, cache = read_prompts(self._model, arrived, self._filler, use_cache=True)
         extend(drafts, logits)
-        before, self.drafts = self.drafts, [*self.drafts, *drafts]
-        if before:
-            self._mask = _side_by_side(self._mask, mask, 1)
-            for layer, added in zip(self._cache.layers, cache.layers, strict=True):
-                layer.keys = _side_by_side(layer.keys, added.keys, 2)
-                layer.values = _side_by_side(layer.values, added.values, 2)
+        if self._cache is None:
+            self._cache = SlotCache(cache, mask)
         else:
-            self._mask, self._cache = mask, cache
-        return self._remove(lambda draft: self._ended(draft))
+            self._cache.add_rows(cache, mask)
+        self.drafts += drafts
+        return self._remove(self._ended)
 
     def _remove(self, leaves: Callable[[Draft], bool]) -> list[Draft]:
         """Take out some answers, and the columns that no other needs."""
-        gone = [draft for draft in self.drafts if leaves(draft)]
-        if not gone:
-            return []
-        kept = [row for row, draft in enumerate(self.drafts) if draft not in gone]
-        self.drafts = [self.drafts[row] for row in kept]
-        if not kept:
+        gone = [row for row, draft in enumerate(self.drafts) if leaves(draft)]
+        drafts = [self.drafts[row] for row in gone]
+        for row in reversed(gone):  # the last row takes its place
+            self.drafts[row] = self.drafts[-1]
+            self.drafts.pop()
+            if self._cache is not None:
+                self._cache.remove_row(row)
+        if not self.drafts:
             self._cache = None
-            return gone
-        rows = torch.tensor(kept, device=self._mask.device)
-        self._mask = self._mask[rows]
-        first = int(self._mask.any(0).int().argmax())
-        self._mask = self._mask[:, first:]
-        self._cache.batch_select_indices(rows)
-        for layer in self._cache.layers:
-            layer.keys, layer.values = layer.keys[:, :, first:], layer.values[:, :, first:]
-        return gone
-
-
-def _side_by_side(above: torch.Tensor, below: torch.Tensor, dimension: int) -> torch.Tensor:
-    """The rows of two tensors, the narrower ones filled with zeros on the left of a dimension."""
-    width = max(above.shape[dimension], below.shape[dimension])
-    after = above.dim() - 1 - dimension  # `pad` counts dimensions from the last one
-    parts = (pad(part, (0, 0) * after + (width - part.shape[dimension], 0)) for part in (above, below))
-    return torch.cat(list(parts))
+        elif gone and self._cache is not None:
+            self._cache.narrow(max(len(d.request.prompt) + len(d.tokens) - 1 for d in self.drafts))
+        return drafts

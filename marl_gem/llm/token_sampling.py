@@ -9,8 +9,8 @@ import torch
 from marl_gem.llm import Sampling
 
 EXACT_VOCABULARY = 1 << 16
-"""Up to this size of a vocabulary probabilities are computed in float64, so that runs are the same to the last bit where
-logits are; above it in float32, which is several times as fast."""
+"""Up to this size of a vocabulary probabilities are computed in float64, as in earlier releases; above it in float32,
+which is several times as fast."""
 
 
 def sample_tokens(

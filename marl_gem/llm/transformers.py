@@ -83,6 +83,7 @@ class TransformersLLM:
         if _is_continuous(model, batching):
             self._batch = ContinuousBatch(model, self._filler, self._ended)
         self._active = False  # whether the next step of the continuous batch is scheduled
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._decode = lru_cache(10_000)(self._decode_tokens)
 
     @property
@@ -106,6 +107,8 @@ class TransformersLLM:
             )
         loop = asyncio.get_running_loop()
         limit = available if sampling.max_tokens is None else min(sampling.max_tokens, available)
+        if loop is not self._loop:
+            self._forget(loop)
         request = Request(prompt, sampling, limit, seed, loop.create_future())
         self._waiting.append(request)
         if self._batch is not None and not self._active:
@@ -137,6 +140,12 @@ class TransformersLLM:
         logits = self.model.eval()(input_ids=ids).logits[0, len(prompt) - 1 : -1].double()
         return float(torch.log_softmax(logits, -1).gather(1, ids[0, len(prompt) :, None]).sum())
 
+    def _forget(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin in another event loop; what an earlier one left when it was interrupted, nobody waits for."""
+        self._loop, self._waiting, self._active = loop, [], False
+        if self._batch is not None:
+            self._batch.clear()
+
     def _answer_when_idle(self, seen: int) -> None:
         """Wait until one iteration of the event loop has brought no further request, then answer all."""
         if len(self._waiting) > seen:
@@ -163,7 +172,8 @@ class TransformersLLM:
 
     def _step(self, batch: ContinuousBatch) -> None:
         """Sample one token of every answer, let those join that wait, and give control back to the event loop."""
-        batch.drop()
+        with torch.inference_mode():
+            batch.drop()
         waiting = [request for request in self._waiting if not request.answer.done()]
         room = self.max_batch - len(batch.drafts)
         arrived, self._waiting = waiting[:room], waiting[room:]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from marl_gem.llm import Sampling
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy
+from marl_gem.trainers.backends.adapters import CausalModel
 from marl_gem.trainers.backends.base import Backend
 from marl_gem.trainers.backends.frozen import FrozenModel, beside, load_weights
 from marl_gem.trainers.backends.local import LocalBackend
@@ -32,14 +33,14 @@ class InProcessSampler:
     def __init__(
         self,
         name: str,
-        model: PreTrainedModel,
+        model: CausalModel,
         tokenizer: PreTrainedTokenizerBase,
         config: PolicyConfig,
         frozen: FrozenModel | None = None,
     ) -> None:
-        self.llm = TransformersLLM(model, tokenizer, name=name, template_options=config.chat_template_kwargs)
-        self.policy = llm_policy(config, self.llm)
         self._config = config
+        self.llm = self._llm(name, model, tokenizer)
+        self.policy = llm_policy(config, self.llm)
         self._frozen = frozen or FrozenModel(model)
         self._opponent: TransformersLLM | None = None  # kept, since it caches what it has tokenized
 
@@ -63,13 +64,21 @@ class InProcessSampler:
     def opponent(self, snapshot: Snapshot) -> LLMPolicy:
         model = self._frozen.load(snapshot.weights)
         if self._opponent is None:
-            options = self._config.chat_template_kwargs
-            self._opponent = TransformersLLM(
-                model, self.llm.tokenizer, name=self.llm.base_name, template_options=options
-            )
+            self._opponent = self._llm(self.llm.base_name, model, self.llm.tokenizer)
             self._opponent.autocast = self.llm.autocast
         self._opponent.version = snapshot.version
         return llm_policy(self._config, self._opponent)
+
+    def _llm(self, name: str, model: CausalModel, tokenizer: PreTrainedTokenizerBase) -> TransformersLLM:
+        config = self._config
+        return TransformersLLM(
+            model,
+            tokenizer,
+            name=name,
+            max_batch=config.max_batch,
+            template_options=config.chat_template_kwargs,
+            batching=config.batching,
+        )
 
     def final_prompt(self, episode: Episode, agent: str) -> tuple[int, ...]:
         last = episode.final_infos.get(agent, {}).get("final_observation")
