@@ -5,7 +5,7 @@
 A GPT-2 of 45 million parameters with a vocabulary of 151,936 (Qwen3's) learns from rows of random tokens, all of which
 but the first were sampled. Prints one line of JSON; sizes are in GiB. `above_base` is the peak of the resident memory
 less what was resident before the update, when model and reference were there already; it includes the gradient and
-the optimizer's state.
+the optimizer's state. `predicted_above_base` is what `trainers/memory_plan.py` says.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from marl_gem.trainers.algorithms import policy_gradient
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.backends.memory import Memory
+from marl_gem.trainers.memory_plan import plan_memory
 from marl_gem.trainers.rows import Row
+from marl_gem.trainers.sections import TrainConfig, TrainingConfig, TrainingScenario
 from marl_gem.trainers.tiny import tiny_tokenizer
 
 VOCABULARY = 151_936
@@ -54,6 +56,7 @@ def main() -> None:
     metrics = backend.forward_backward(rows, policy_gradient, denominator=len(rows), kl_weight=arguments.kl)
     metrics["gradient_norm"] = backend.step(learning_rate=1e-6, max_grad_norm=1.0)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    predicted = _predicted(model, arguments)
     figures = {
         "rows": len(rows),
         "tokens": arguments.tokens,
@@ -61,12 +64,32 @@ def main() -> None:
         **memory._asdict(),
         "parameters": model.num_parameters(),
         "above_base": round((peak - base) / GIB, 2),
+        "predicted_above_base": round(predicted / GIB, 2),
+        "measured_to_predicted": round((peak - base) / predicted, 2),
         "peak": round(peak / GIB, 2),
         "seconds": round(time.perf_counter() - begun, 1),
         "loss": metrics["loss"],
         "gradient_norm": metrics["gradient_norm"],
     }
     print(json.dumps(figures))
+
+
+def _predicted(model: GPT2LMHeadModel, arguments: argparse.Namespace) -> int:
+    """What `memory_plan` says that the update takes: all but the weights, which are there before."""
+    config = TrainConfig(
+        scenarios=(TrainingScenario(id="game:KuhnPoker-v0"),),
+        device="cpu",
+        training=TrainingConfig(
+            micro_batch_tokens=min(16_384, arguments.rows * arguments.tokens),
+            precision=arguments.precision,
+            activation_checkpointing=arguments.activation_checkpointing,
+            kl=arguments.kl,
+            kl_final=arguments.kl,
+            opponent_pool_fraction=0.0,
+        ),
+    )
+    plan = plan_memory(config, model, 1)
+    return sum(part.total for part in (*plan.static, *plan.update) if part.name != "each policy's weights")
 
 
 def _rows(count: int, tokens: int) -> list[Row]:

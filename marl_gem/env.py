@@ -80,6 +80,8 @@ class MultiAgentEnv:
     tasks: int | None = None
     """The number of tasks, where an episode is about one of several: `reset` takes the option `task`, from 0."""
 
+    grades: Sequence[str] = ()
+    """The grade of each task, such as "easy"; empty where they have none."""
     possible_actions: Sequence[str] | None = None
     """Every action that can ever be legal, for any agent, where they can be listed."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+import torch
+from transformers import GPT2LMHeadModel, PreTrainedModel
+
 from marl_gem import registry
 from marl_gem.errors import ConfigError, UnknownScenario
 from marl_gem.faults import close_env
@@ -11,28 +14,36 @@ from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.config import read, recipes
 from marl_gem.trainers.learner import device
+from marl_gem.trainers.memory_plan import MemoryPlan, check_memory
 from marl_gem.trainers.schedule import learner_seats, shares, training_phases
-from marl_gem.trainers.sections import TrainConfig, TrainingScenario
+from marl_gem.trainers.sections import PolicyConfig, TrainConfig, TrainingScenario
 from marl_gem.trainers.starting_point import check_start, imitators, start_text
+from marl_gem.trainers.tiny import VOCABULARY, tiny_config
 
 STEPS = 100
 """How far into an episode the check looks."""
 
 
-def check(config: TrainConfig) -> None:
+def check(config: TrainConfig) -> MemoryPlan:
     """Make once what the run will need.
+
+    Returns:
+        what it needs of memory.
 
     Raises:
         RegistryError, MissingPackage: a scenario or a seat's policy cannot be made.
         ConfigError: a seat makes no sense, a scenario would have no episodes, an agent joins that nobody plays, there
-            is no random play where it is needed, the model to start from cannot be read, or the device is not there.
+            is no random play where it is needed, the model to start from cannot be read, or the device is not there
+            or too small.
     """
     device(config.device)
     phases = training_phases(config, [scenario.spec.inspect().agents for scenario in config.scenarios])
     learners = learner_seats(phases)
-    for name in learners:
-        if start_text(config, name):
-            check_start(config, name)
+    if config.sampler != "in_process":
+        from marl_gem.trainers.serving import check_sampler  # needs aiohttp
+
+        check_sampler(config, len(learners))
+    networks = [check_start(config, name) for name in learners if start_text(config, name)] or [_tiny(config.policy)]
     _check_shares(config)
     _check_imitated(config)
     for index, scenario in enumerate(config.scenarios):
@@ -47,6 +58,16 @@ def check(config: TrainConfig) -> None:
         for opponent in config.league.fixed:
             load_policy(opponent, scenario.spec, agents=scenario.spec.inspect().agents)
         _check_random_play(scenario, _at_random(config, scenario, learners))
+    return check_memory(config, max(networks, key=PreTrainedModel.num_parameters), len(learners))
+
+
+def _tiny(policy: PolicyConfig) -> PreTrainedModel:
+    """A tiny model without numbers."""
+    sizes = tiny_config(
+        VOCABULARY, width=policy.width, layers=policy.layers, heads=policy.heads, context=policy.context
+    )
+    with torch.device("meta"):
+        return GPT2LMHeadModel(sizes)
 
 
 def lists_legal_actions(spec: ScenarioSpec) -> bool:

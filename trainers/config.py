@@ -30,6 +30,7 @@ from marl_gem.trainers.sections import (
     TrainConfig,
     TrainingConfig,
     TrainingScenario,
+    VLLMConfig,
 )
 from marl_gem.views import view
 
@@ -61,6 +62,7 @@ _SECTIONS: dict[str, type[Section]] = {
     "algorithm": AlgorithmConfig,
     "training": TrainingConfig,
     "league": LeagueConfig,
+    "vllm": VLLMConfig,
     "evaluation": EvaluationConfig,
 }
 
@@ -107,6 +109,7 @@ def check(values: dict[str, Any], source: str) -> TrainConfig:
         _ = scenario.spec
     _check_adapters(config.policy, source)
     _check_league(config, source)
+    _check_sampler(config, source)
     return config
 
 
@@ -273,6 +276,14 @@ def _check_league(config: TrainConfig, source: str) -> None:
         _check_fixed(f"{source}: league.fixed", who)
     if not any((league.past, league.prioritized, league.latest, *league.fixed.values())):
         raise ConfigError(f"{source}: league: all weights are 0; give one kind of opponents a weight above 0")
+
+
+def _check_sampler(config: TrainConfig, source: str) -> None:
+    if config.sampler not in ("in_process", "vllm") and not config.sampler.startswith(("http://", "https://")):
+        raise ConfigError(
+            f'{source}: sampler is "in_process", "vllm" or the URL of a vLLM server such as http://127.0.0.1:8000/v1, '
+            f"not {config.sampler!r}"
+        )
 
 
 def _check_fixed(field: str, who: str) -> None:

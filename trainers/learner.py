@@ -65,6 +65,7 @@ def make_learner(
         temperature=config.policy.temperature,
         micro_batch_tokens=config.training.micro_batch_tokens,
         memory=Memory(config.training.precision, config.training.activation_checkpointing, config.training.packing),
+        momentum=config.training.momentum,
     )
     backend.version, backend.reference = version, reference
     sampler = InProcessSampler(name, model, tokenizer, config.policy, frozen)

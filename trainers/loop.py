@@ -31,6 +31,7 @@ from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.opponent_pool import Snapshot
 from marl_gem.trainers.pipeline import Pipeline
 from marl_gem.trainers.play import EpisodePlayer
+from marl_gem.trainers.samplers.base import Sampler
 from marl_gem.trainers.schedule import TrainingPhase, learning_rate, linear, training_phases
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.types import Episode
@@ -58,6 +59,12 @@ class TrainingLoop:
         self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
         self._pipeline: Pipeline | None = None
 
+    def set_samplers(self, samplers: Mapping[str, Sampler]) -> None:
+        """Let others answer for the policies while episodes are played."""
+        for name, sampler in samplers.items():
+            self.learners[name].sampler = sampler
+        self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
+
     @property
     def phase(self) -> TrainingPhase:
         """The phase of the next update, or the last one."""
@@ -77,7 +84,7 @@ class TrainingLoop:
         """
         phase, begun = self.phase, time.perf_counter()
         for name in phase.learners:
-            self._prepare(self.learners[name], begins=self.updates == phase.start)
+            self._prepare(self.learners[name], done=self.updates - phase.start)
         plan, episodes = self._play()
         planned = {entry.id: entry for entry in plan.episodes}
         finished = completed(episodes)
@@ -98,10 +105,11 @@ class TrainingLoop:
         }
         return metrics, episodes
 
-    def _prepare(self, learner: Learner, *, begins: bool) -> None:
-        """Set the reference if a phase begins, and keep a snapshot if it is time."""
+    def _prepare(self, learner: Learner, *, done: int) -> None:
+        """Set the reference and keep a snapshot, if it is time, after so many updates of the phase."""
         training = self.config.training
-        if begins and (training.kl or training.kl_final):
+        moves = done == 0 or (training.reference_every and done % training.reference_every == 0)
+        if moves and (training.kl or training.kl_final):
             learner.backend.set_reference()
         if self._uses_pool:
             half = training.precision == "bfloat16"

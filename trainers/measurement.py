@@ -56,6 +56,8 @@ class Measurement(msgspec.Struct, frozen=True):
     matchups: list[Matchup]
     # For each scenario with an exact analysis its numbers, by name.
     analyses: dict[str, dict[str, float]] = {}
+    # Who answered for the policies that learn: the run's `sampler`. Exact analyses are made in the run's process.
+    sampler: str = "in_process"
 
 
 def stored_measurement(row: Mapping[str, Any], scenario: str) -> Measurement:
@@ -102,6 +104,9 @@ def measure(
 
     Returns:
         the measurement, and all episodes.
+
+    Raises:
+        LLMError: the server of a policy has died for good.
     """
     matchups: list[Matchup] = []
     played: list[Episode] = []
@@ -116,6 +121,7 @@ def measure(
         mean_return=fmean(counts.mean_return for counts in scored),
         matchups=matchups,
         analyses=_analyses(loop, (phases or loop.phases)[-1]) if analyse else {},
+        sampler=loop.config.sampler,
     ), played
 
 
@@ -167,6 +173,9 @@ def _play(
         for episode in range(episodes)
     ]
     played = collect(spec.make, jobs, concurrency=min(episodes, 1024))
+    for who in seats.values():
+        if who in loop.learners:
+            loop.learners[who].sampler.check()
     finished = completed(played)
     agents = {seat: tally(finished, seat) for seat, who in seats.items() if is_learner_name(who)}
     return Matchup(spec.id, dict(seats), agents, len(played) - len(finished)), played
@@ -194,7 +203,7 @@ def _analyses(loop: TrainingLoop, phase: TrainingPhase) -> dict[str, dict[str, f
     found = {}
     for index, scenario in enumerate(loop.config.scenarios):
         learning = phase.learning(index)
-        policies = {seat: loop.learners[who].sampler.policy for seat, who in learning.items()}
+        policies = {seat: loop.learners[who].sampler.exact_policy for seat, who in learning.items()}
         strategy = strategy_of(policies)
         if strategy is None or learning.keys() != phase.seatings[index].keys():
             continue

@@ -48,6 +48,9 @@ class EpisodePlayer:
 
         Those of one scenario with the same earlier versions are played at the same time: a player answers with one
         earlier version at a time.
+
+        Raises:
+            LLMError: the server of a policy that learns has died for good.
         """
         episodes: dict[str, Episode] = {}
         for index, spec in enumerate(self._specs):
@@ -57,6 +60,8 @@ class EpisodePlayer:
                 jobs = [self._job(plan.phase, entry, newest, older) for entry in part]
                 async for episode in stream(spec.make, jobs, concurrency=len(jobs)):
                     episodes[episode.id] = episode
+        for player in self._players.values():
+            player.check()
         return [episodes[entry.id] for entry in plan.episodes]
 
     def _job(

@@ -14,10 +14,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,7 @@ from marl_gem.trainers.curve import draw_curve
 from marl_gem.trainers.imitation import warm_up
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.measurement import Matchup, Measurement, measure, stored_matchups, stored_measurement
+from marl_gem.trainers.memory_plan import MemoryPlan
 from marl_gem.trainers.metrics import MetricsLog, Stage, read_metrics
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.trainers.start import start
@@ -47,7 +48,7 @@ DRAWN_EVERY = 10.0
 class Progress(NamedTuple):
     """How far a run is: step `done` of `total` in a stage, with what was measured."""
 
-    stage: Stage
+    stage: Stage | Literal["server"]
     done: int
     total: int
     metrics: dict[str, Any]
@@ -77,6 +78,9 @@ class TrainingRun:
         self.config = config
         self.loop = loop
         self.report: TrainingReport | None = None
+        self._stop_serving: Callable[[], None] = lambda: None
+        self.memory: MemoryPlan | None = None
+        """What a new run needs of memory."""
         self._drawn = time.monotonic()
 
     @classmethod
@@ -87,7 +91,7 @@ class TrainingRun:
             ConfigError: the folder is not empty.
             ConfigError, RegistryError, MissingPackage: see `check`; nothing has been written then.
         """
-        check(config)
+        memory = check(config)
         config = pinned(config)
         if not is_empty(folder):
             raise ConfigError(
@@ -95,7 +99,9 @@ class TrainingRun:
                 "or choose another name"
             )
         write_config(folder, msgspec.to_builtins(config))
-        return cls(folder, config)
+        run = cls(folder, config)
+        run.memory = memory
+        return run
 
     @classmethod
     def resume(cls, folder: Path, wanted: TrainConfig | None = None, *, updates: int | None = None) -> TrainingRun:
@@ -138,6 +144,8 @@ class TrainingRun:
             self._settle_length()
             log = MetricsLog(self.folder, self.loop.updates if self.loop else -1, lock)
             try:
+                if self.loop is not None:
+                    yield from self._serve(self.loop)
                 loop = self.loop or (yield from self._begin(log))
                 try:
                     yield from self._train(log, loop)
@@ -148,7 +156,21 @@ class TrainingRun:
                 with contextlib.suppress(JournalError):  # what ended the run says more
                     self._draw(log)
                 raise
+            finally:
+                self._stop_serving()
             self._draw(log)
+
+    def _serve(self, loop: TrainingLoop) -> Iterator[Progress]:
+        """Let a server answer for the policies, if the configuration says so."""
+        if self.config.sampler == "in_process":
+            return
+        from marl_gem.trainers.serving import Serving  # needs aiohttp
+
+        serving = Serving(self.config, self.folder)
+        self._stop_serving = serving.stop
+        patience = round(self.config.vllm.patience)
+        for seconds in serving.start(loop):
+            yield Progress("server", min(seconds, patience), patience, {})
 
     def _settle_length(self) -> None:
         """Keep how many updates the run is to have, and remove the report of a run that goes on after its end."""
@@ -186,6 +208,7 @@ class TrainingRun:
                 log.write(0, "imitation", {"step": step, **metrics, "seconds": time.monotonic() - begun})
                 yield Progress("imitation", step, total, metrics)
         seconds = time.monotonic() - begun
+        yield from self._serve(loop)
         yield Progress("before", 0, 1, {})
         measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
         first = [matchup.score for matchup in measured.matchups[: len(loop.specs)]]

@@ -136,6 +136,9 @@ class TrainingConfig(Section, frozen=True):
     learning_rate_schedule: Literal["cosine", "linear", "constant"] = "cosine"
     # In so many updates at the beginning of each phase the learning rate is lower: it grows along a line.
     warmup_updates: Count = 0
+    # How much of the steps before goes on in each step, from 0 to below 1: Adam's beta_1. Where what is best depends on
+    # what others learn, as in games whose good play mixes moves, momentum turns round in circles; 0 does not.
+    momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.9
     # The discount from one turn of an agent to its next, from 0 to 1.
     gamma: Share = 1.0
     # The weight of the divergence from the reference, the policy as it was when the phase began, in nats a sampled
@@ -143,6 +146,9 @@ class TrainingConfig(Section, frozen=True):
     kl: Weight = 0.2
     # The weight at the end of each phase.
     kl_final: Weight = 0.05
+    # The reference also becomes the policy as it is every so many updates of a phase (R-NaD: Perolat et al., arXiv
+    # 2206.15378): then the pull steadies learning without holding it near where the phase began. 0: never.
+    reference_every: Count = 0
     # How the divergence is computed at a sampled token: "exact" over the vocabulary, or from the token's own
     # log-probabilities, see `marl_gem.trainers.backends.readout.Estimator`.
     kl_estimator: Literal["exact", "k1", "k2", "k3"] = "exact"
@@ -206,6 +212,25 @@ class LeagueConfig(Section, frozen=True):
     fixed: dict[str, Weight] = {}
 
 
+class VLLMConfig(Section, frozen=True):
+    """The vLLM server that answers while episodes are played, see `sampler`."""
+
+    # The Python interpreter that has vLLM, which often has an environment of its own; empty for the one that trains.
+    python: str = ""
+    # Further arguments of the server, such as "--tensor-parallel-size=2"; they count last.
+    arguments: tuple[str, ...] = ()
+    # The GPUs that the server sees, as in CUDA_VISIBLE_DEVICES: "1" or "2,3"; empty for those that the trainer sees.
+    gpus: str = ""
+    # The share of a GPU's memory that the server takes.
+    gpu_memory: Share = 0.4
+    # The greatest number of tokens, prompt and response together, that the server takes; 0 for what the model takes.
+    context: Count = 0
+    # How many seconds the server may take to start; for a server at a URL, how long it may be away.
+    patience: PositiveFloat = 600.0
+    # For a server at a URL: the environment variable that holds its API key.
+    api_key_env: str = ""
+
+
 class EvaluationConfig(Section, frozen=True):
     """How the policies are measured."""
 
@@ -240,6 +265,9 @@ class TrainConfig(Section, frozen=True):
     seed: Count = 0
     # Where the models are: "cpu", "cuda", "cuda:1", "mps"; "auto" is a GPU if there is one.
     device: str = "auto"
+    # Who answers while episodes are played: "in_process", the model that is trained; "vllm", a vLLM server that the run
+    # starts and stops; or the URL of a vLLM server, which must be able to read the run's folder.
+    sampler: str = "in_process"
     # How many CPU threads torch may use; one is best for tiny models, 0 lets torch choose.
     threads: Count = 1
     # Who holds each seat. A name in small letters is a policy that learns; anything else is a policy as in a command
@@ -253,6 +281,7 @@ class TrainConfig(Section, frozen=True):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     training: TrainingConfig = TrainingConfig()
     league: LeagueConfig = LeagueConfig()
+    vllm: VLLMConfig = VLLMConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from transformers import PreTrainedModel
 
 from marl_gem.errors import AgentError, CheckpointError, ConfigError
 from marl_gem.llm.pretrained import check_pretrained
@@ -86,19 +87,23 @@ def imitators(config: TrainConfig, names: Iterable[str]) -> list[str]:
     return [name for name in names if config.imitation.steps and not begins_trained(config, name)]
 
 
-def check_start(config: TrainConfig, name: str) -> None:
+def check_start(config: TrainConfig, name: str) -> PreTrainedModel:
     """Look for what a policy begins with. Weights are not loaded.
+
+    Returns:
+        the model without its weights, on torch's meta device.
 
     Raises:
         ConfigError: it is not there, damaged, or does not fit the run.
     """
     try:
         point = starting_point(config, name)
-        check_pretrained(point.model)
+        network = check_pretrained(point.model)
     except CheckpointError as error:
         raise ConfigError(f"{FIELD}: {error}") from error
     if point.policy and config.policy.lora_rank:
         _check_same_adapters(config.policy, point.policy)
+    return network
 
 
 def shared_model(config: TrainConfig, names: Sequence[str]) -> Path:

@@ -25,8 +25,12 @@ CHAT_TEMPLATE = (
 SPLITS = {"lines": r"[^\n]*\n+|[^\n]+", "words": r"\W*\w+|\W+"}
 
 
+VOCABULARY = 2048
+"""The greatest number of tokens of a tiny tokenizer."""
+
+
 def tiny_tokenizer(
-    texts: Iterable[str], vocabulary: int = 2048, *, split: str = "lines", tools: bool = False
+    texts: Iterable[str], vocabulary: int = VOCABULARY, *, split: str = "lines", tools: bool = False
 ) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer trained on `texts`.
 
@@ -79,8 +83,18 @@ def tiny_model(
         context: the greatest number of tokens it reads.
         seed: fixes the weights.
     """
-    config = GPT2Config(
-        vocab_size=len(tokenizer),
+    config = tiny_config(len(tokenizer), width=width, layers=layers, heads=heads, context=context)
+    config.bos_token_id = config.eos_token_id = tokenizer.eos_token_id
+    config.pad_token_id = tokenizer.pad_token_id
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return GPT2LMHeadModel(config)
+
+
+def tiny_config(vocabulary: int, *, width: int, layers: int, heads: int, context: int) -> GPT2Config:
+    """The configuration of a tiny model; see `tiny_model`."""
+    return GPT2Config(
+        vocab_size=vocabulary,
         n_embd=width,
         n_layer=layers,
         n_head=heads,
@@ -90,10 +104,4 @@ def tiny_model(
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
-        bos_token_id=tokenizer.eos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return GPT2LMHeadModel(config)

@@ -171,7 +171,7 @@ def _offered(id: str) -> list[tuple[str, str, str]]:
 
 
 def _commands(id: str, agents: str, transcript: str) -> str:
-    """How to play, evaluate and train a scenario. Random play needs a list of legal actions, else a policy is named."""
+    """How to play, evaluate and train a scenario. Where random play only babbles, a policy is named."""
     if "\n  legal: " in transcript:
         return f"marl-gem play {id}\nmarl-gem eval {id} -n 100\nmarl-gem train {id}"
     scripts = [name for name in ("expert", "oracle") if name in marl_gem.registry.policies(id)]

@@ -33,6 +33,7 @@ from marl_gem.evaluation import (
 )
 from marl_gem.evaluation.markdown import money_text, summary
 from marl_gem.evaluation.result_store import stored_config
+from marl_gem.evaluation.task_choice import read_tasks
 from marl_gem.llm.models import Models
 from marl_gem.policies import HumanPolicy
 from marl_gem.runs.folder import fresh_folder
@@ -44,6 +45,12 @@ PLAIN_LINE_EVERY = 10.0
 
 Scenario = Annotated[str | None, typer.Argument(help="A scenario id; marl-gem list shows them.")]
 N = Annotated[int | None, number(bounds.TASKS, "-n", help="How many tasks; by default all there are, or 100.")]
+Tasks = Annotated[
+    str | None, typer.Option(metavar="3,7-9", help="These tasks, by their numbers from 0, instead of the first n.")
+]
+Shuffle = Annotated[
+    bool, typer.Option("--shuffle", help="Draw the n tasks. Otherwise all grades in proportion, or the first n.")
+]
 Repeats = Annotated[int | None, number(bounds.REPEATS, help="How often each task is played; more than 1 gives pass^k.")]
 Seed = Annotated[int | None, number(bounds.SEED, help="Fixes every random choice.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; by default a fresh one in runs/.")]
@@ -73,6 +80,8 @@ def evaluate(
         bool, typer.Option("--grid", help="A seat may be given several times: play all combinations.")
     ] = False,
     n: N = None,
+    tasks: Tasks = None,
+    shuffle: Shuffle = False,
     repeats: Repeats = None,
     seed: Seed = None,
     resume: Resume = False,
@@ -100,7 +109,7 @@ def evaluate(
     """
     asked = _Asked(scenario, folder, resume, ("eval", "grid"), options, wrappers)
     limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
-    numbers = asked.numbers(n, repeats, seed, limits)
+    numbers = asked.numbers(n, repeats, seed, limits, tasks, shuffle)
     assignments = list(map(parse_assignment, seats)) if seats else asked.stored_seats()
     spec = asked.spec(spec for _, spec in assignments)
     info = spec.inspect()
@@ -129,6 +138,8 @@ def tournament(
         list[str] | None, typer.Option("--player", metavar="NAME=WHO", help="A player. Give two or more.")
     ] = None,
     n: Annotated[int | None, number(bounds.TASKS, "-n", help="Games of each seating; all tasks, or 100.")] = None,
+    tasks: Tasks = None,
+    shuffle: Shuffle = False,
     seed: Seed = None,
     resume: Resume = False,
     folder: Out = None,
@@ -153,7 +164,7 @@ def tournament(
     """
     asked = _Asked(scenario, folder, resume, ("tournament",), options, wrappers)
     limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
-    numbers = asked.numbers(n, None, seed, limits)
+    numbers = asked.numbers(n, None, seed, limits, tasks, shuffle)
     named = _by_name(players) if players else asked.stored_players()
     spec = asked.spec(named.values())
     info, models = spec.inspect(), Models(cache)
@@ -188,15 +199,20 @@ class _Asked:
         self.folder = folder or fresh_folder(Path("runs"), stem.replace("/", "-"))
         self._options, self._wrappers = options, wrappers
 
-    def numbers(self, n: int | None, repeats: int | None, seed: int | None, limits: Limits) -> Numbers:
+    def numbers(
+        self, n: int | None, repeats: int | None, seed: int | None, limits: Limits, tasks: str | None, shuffle: bool
+    ) -> Numbers:
         """How much is played."""
         before = self.stored
-        return Numbers(
-            n or (before.n if before else None),
+        numbers = Numbers(
+            n,
             repeats or (before.repeats if before else 1),
             (before.seed if before else 0) if seed is None else seed,
             before.limits if before and limits == Limits() else limits,
+            None if tasks is None else read_tasks(tasks),
+            "shuffled" if shuffle else None,
         )
+        return numbers.continued(before) if before else numbers
 
     def stored_seats(self) -> list[tuple[str, PolicySpec]]:
         """The assignments of the run that is resumed; several of an agent in a grid."""

@@ -46,6 +46,10 @@ def train(
             metavar="FOLDER", help="What to start from, without a warm start: a transformers model, or RUN[@UPDATES]."
         ),
     ] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(metavar="in_process|vllm|URL", help="Who answers: this process, or a vLLM server (started here)."),
+    ] = None,
     options: Options = None,
     wrappers: Wrappers = None,
     settings: Settings = None,
@@ -63,7 +67,7 @@ def train(
     if resume is None and updates is not None:
         settings = [f"training.updates={updates}", *(settings or [])]
     source, checkpoint = _resumed(resume) if resume else (None, None)
-    values = _values(what, source, _assignments(settings, seed, policy, options), wrappers)
+    values = _values(what, source, _assignments(settings, seed, policy, sampler, options), wrappers)
     try:  # torch takes seconds to import, so it comes after what can be said without it
         from marl_gem.trainers.config import parse
         from marl_gem.trainers.run import TrainingRun
@@ -118,7 +122,11 @@ def _values(
 
 
 def _assignments(
-    settings: list[str] | None, seed: int | None, policy: str | None, options: list[str] | None
+    settings: list[str] | None,
+    seed: int | None,
+    policy: str | None,
+    sampler: str | None,
+    options: list[str] | None,
 ) -> list[str]:
     """What the command line sets, as assignments to the configuration; `--set` counts last."""
     assignments = [f"options.{option}" for option in options or []]
@@ -128,6 +136,8 @@ def _assignments(
         played = _played_as(policy) or {"view": "chat", "max_tokens": 512}
         assignments += [f"policy.start_from={write_value(policy)}", "imitation.steps=0"]
         assignments += [f"policy.{field}={write_value(value)}" for field, value in played.items()]
+    if sampler is not None:
+        assignments.append(f"sampler={write_value(sampler)}")
     return [*assignments, *(settings or [])]
 
 
@@ -176,6 +186,8 @@ def _stored_values(
 def _work(run: TrainingRun) -> None:
     """Let a run work, and show what came of it."""
     out.print(f"[bold]{escape(run.config.title)}[/] in {escape(str(run.folder))}")
+    for line in run.memory.lines() if run.memory else ():
+        out.print(escape(line), soft_wrap=True)
     again = f"marl-gem train --resume {run.folder}"
     with stop_on_interrupt("this update", again) as stop:
         _watch(run, stop)
@@ -192,7 +204,7 @@ def _watch(run: TrainingRun, stop: Sequence[bool]) -> None:
     """Show how a run goes, until it ends or somebody asks it to stop."""
     imitated = "others" if run.config.imitation.seats else "random play"
     learning = "self-play" if run.config.is_self_play else "co-evolution"
-    labels = {"imitation": f"imitating {imitated}", "training": learning}
+    labels = {"imitation": f"imitating {imitated}", "training": learning, "server": "starting vLLM"}
     bar = Progress(
         TextColumn("{task.description:<21}"),
         BarColumn(bar_width=12),

@@ -23,6 +23,7 @@ from marl_gem.evaluation.report import (
     SeatReport,
 )
 from marl_gem.evaluation.summary import EpisodeSummary, total_cost, usage_of
+from marl_gem.evaluation.task_choice import write_tasks
 from marl_gem.evaluation.tasks import baseline_shares, by_task, reasons
 from marl_gem.evaluation.tournament import standings
 from marl_gem.runs.outcomes import Outcome
@@ -89,7 +90,9 @@ def command(plan: Plan) -> str | None:
     for name, text in config.players.items():
         words += ["--player", f"{name}={text}"]
     words += ["--grid"] if plan.kind == "grid" else []
-    words += ["-n", str(config.n), "--seed", str(config.seed)]
+    words += ["--tasks", write_tasks(config.tasks)] if config.tasks is not None else ["-n", str(config.n)]
+    words += ["--shuffle"] if config.order == "shuffled" else []
+    words += ["--seed", str(config.seed)]
     words += ["--repeats", str(config.repeats)] if config.repeats > 1 else []
     for name, limit in msgspec.to_builtins(config.limits).items():
         words += [f"--max-{name}", f"{limit:g}"]
@@ -123,7 +126,7 @@ def _match(plan: Plan, number: int, finished: Mapping[str, EpisodeSummary]) -> M
         cost=total_cost(episode.cost for episode in episodes),
         seconds=_mean([episode.seconds for episode in episodes]),
         agents={agent: _agent(plan, agent, list(tasks.values())) for agent in agents},
-        by_task=() if plan.info.tasks is None else by_task(tasks, agents),
+        by_task=() if plan.info.tasks is None else by_task(tasks, agents, plan.info.grades),
     )
 
 

@@ -9,10 +9,12 @@ from itertools import groupby
 from typing import TypeVar
 from urllib.parse import quote
 
-from marl_gem.evaluation.estimates import Estimate
-from marl_gem.evaluation.report import AgentReport, MatchReport, Report, TriesReport, UsageReport
+from marl_gem.evaluation.estimates import Estimate, estimate
+from marl_gem.evaluation.ratings import SCALE
+from marl_gem.evaluation.report import AgentReport, MatchReport, Rating, Report, TriesReport, UsageReport
 from marl_gem.evaluation.tasks import ranked
 from marl_gem.printable import printable, printable_line
+from marl_gem.seeding import derive_seed
 
 Shared = TypeVar("Shared")
 _NOTHING = "–"
@@ -60,7 +62,8 @@ def _played(report: Report) -> str:
     config, episodes = report.config, report.episodes
     each = f", {config.repeats} times each" if config.repeats > 1 else ""
     meetings = {"grid": " in every combination", "tournament": " in every seating"}.get(report.kind, "")
-    sentences = [f"{config.n} tasks{each}{meetings}: **{episodes.counted} episodes** count."]
+    chosen = {"listed": "", "by grade": " of all grades in proportion", "shuffled": " that were drawn"}[config.order]
+    sentences = [f"{config.n} tasks{chosen}{each}{meetings}: **{episodes.counted} episodes** count."]
     if episodes.pending:
         failed = f", {episodes.failed} of them because they failed (see below)" if episodes.failed else ""
         sentences.append(f"**{episodes.pending} are pending**{failed}; `--resume` plays them.")
@@ -182,10 +185,26 @@ def _by_task(report: Report) -> list[str]:
         if not single:
             counts = f"{always} always solved, {len(sometimes)} sometimes, {len(never)} never"
         texts.append(f"**By task** for {names}{where}: of {len(tasks)} tasks {counts}.")
+        texts += _by_grade(report, tasks)
         shares = [f"{task} ({failed[task].solved} of {failed[task].tries})" for _, task in sometimes]
         lists = {"sometimes": shares, "not" if single else "never": _runs(never)}
         texts += ["\n".join(f"- {how}: {_first(listed)}" for how, listed in lists.items() if listed)] if failed else []
     return texts
+
+
+def _by_grade(report: Report, tasks: Mapping[int, TriesReport]) -> list[str]:
+    """A table of success by the tasks' grades, where they have any."""
+    grades = {task.task: task.grade for match in report.matches for task in match.by_task if task.grade}
+    tries: dict[str, list[TriesReport]] = {}
+    for task, found in tasks.items():
+        if task in grades:
+            tries.setdefault(grades[task], []).append(found)
+    rows = []
+    for grade, listed in sorted(tries.items()):
+        successes = [[number < found.solved for number in range(found.tries)] for found in listed]
+        success = estimate(successes, derive_seed(report.config.seed, "bootstrap", "grade"), proportion=True)
+        rows.append([quoted(grade), str(len(listed)), estimate_text(success, share=True)])
+    return [_table(["grade", "tasks", report.measure], rows)] if rows else []
 
 
 def _unsolved(report: Report) -> list[str]:
@@ -271,7 +290,7 @@ def _tournament(report: Report) -> list[str]:
         [
             str(rank),
             quoted(player.name),
-            f"{player.rating.mu:.1f} ± {player.rating.sigma:.1f}" if player.rating else _NOTHING,
+            _rating(player.rating),
             estimate_text(player.score, share=True),
             f"{player.won} / {player.drawn} / {player.lost}",
             *([estimate_text(player.success, share=True)] if task else []),
@@ -286,6 +305,7 @@ def _tournament(report: Report) -> list[str]:
     seats = [[quoted(seat), estimate_text(score, share=True)] for seat, score in tournament.seats.items()]
     return [
         _table(["", "player", "rating", "score", "won / drawn / lost", *["success"] * task], standings),
+        f"**Rating**: {SCALE}",
         *([quoted(tournament.left_out)] if tournament.left_out else []),
         "**Score of the row's player against the column's**",
         _table(["", *map(quoted, names)], matrix),
@@ -294,6 +314,13 @@ def _tournament(report: Report) -> list[str]:
         "**Score of each seat, averaged over the players**",
         _table(["seat", "score"], seats),
     ]
+
+
+def _rating(rating: Rating | None) -> str:
+    if rating is None:
+        return _NOTHING
+    interval = "" if rating.low is None or rating.high is None else f" ({rating.low:.0f} to {rating.high:.0f})"
+    return f"{rating.value:.0f}{interval}"
 
 
 def _usage(usage: UsageReport, episodes: int) -> dict[str, str]:

@@ -28,6 +28,7 @@ import marl_gem
 from marl_gem import bounds
 from marl_gem.errors import AgentError, ConfigError
 from marl_gem.evaluation.report import Kind, RunConfig
+from marl_gem.evaluation.task_choice import TaskOrder, ordered, write_tasks
 from marl_gem.llm.models import Models
 from marl_gem.policies import Policy
 from marl_gem.rollout import Job
@@ -94,9 +95,26 @@ class Numbers(msgspec.Struct, frozen=True):
     seed: int = 0
     # The limits of each episode.
     limits: Limits = Limits()
+    # These tasks, by number from 0, instead of the first n.
+    tasks: tuple[int, ...] | None = None
+    # The order that the n tasks are taken from; None: by grade where the scenario's tasks have grades, else listed.
+    order: TaskOrder | None = None
 
     def __post_init__(self) -> None:
         bounds.check_all("", self, {"n": bounds.TASKS, "repeats": bounds.REPEATS, "seed": bounds.SEED})
+        if self.tasks is not None and (self.n is not None or self.order is not None):
+            raise ConfigError("tasks that are named go without n and without an order; leave out one of them")
+        if self.tasks is not None and (not self.tasks or min(self.tasks) < 0 or len({*self.tasks}) < len(self.tasks)):
+            raise ConfigError(f"tasks are numbers from 0 up, each once, and at least one; not {self.tasks!r:.80}")
+
+    def continued(self, stored: RunConfig) -> Numbers:
+        """The same, with the stored run's choice of tasks where these numbers make none."""
+        if self.tasks is not None:
+            return self
+        if self.n is None and self.order is None and stored.tasks is not None:
+            return msgspec.structs.replace(self, tasks=stored.tasks)
+        n = stored.n if self.n is None else self.n
+        return msgspec.structs.replace(self, n=n, order=self.order or stored.order)
 
 
 @dataclass(frozen=True)
@@ -120,6 +138,10 @@ class Plan:
         n, tasks, episodes = self.n, self.info.tasks, self.n * self.numbers.repeats * len(self.matches)
         if tasks is not None and n > tasks:
             raise ConfigError(f"{self.info.scenario} has {tasks} tasks, not {n}; to play each again use repeats")
+        if tasks is not None and (beyond := [task for task in self.numbers.tasks or () if task >= tasks]):
+            raise ConfigError(f"{self.info.scenario} has the tasks 0 to {tasks - 1}, and not {write_tasks(beyond):.80}")
+        if self.order == "by grade" and not self.info.grades:
+            raise ConfigError(f"the tasks of {self.info.scenario} have no grades to order them by")
         if episodes > bounds.EPISODES.high:
             raise ConfigError(
                 f"{n:,} tasks with {self.numbers.repeats:,} repeats in {len(self.matches):,} matches are {episodes:,} "
@@ -129,13 +151,30 @@ class Plan:
     @property
     def n(self) -> int:
         """How many tasks."""
+        if self.numbers.tasks is not None:
+            return len(self.numbers.tasks)
         return self.numbers.n if self.numbers.n is not None else self.info.tasks or 100
+
+    @property
+    def order(self) -> TaskOrder:
+        """The order that the tasks are taken from."""
+        if self.numbers.tasks is not None:
+            return "listed"
+        return self.numbers.order or ("by grade" if self.info.grades else "listed")
+
+    @cached_property
+    def tasks(self) -> Sequence[int]:
+        """The numbers of the tasks, in the order of play."""
+        if self.numbers.tasks is not None:
+            return self.numbers.tasks
+        count = self.n if self.info.tasks is None else self.info.tasks
+        return ordered(count, self.order, self.info.grades, self.numbers.seed)[: self.n]
 
     @cached_property
     def slots(self) -> dict[str, Slot]:
         """Every episode by its id, in the order of play: all matches go through the tasks side by side, so that a
         run that is stopped early has played the same tasks in each."""
-        order = itertools.product(range(self.numbers.repeats), range(self.n), range(len(self.matches)))
+        order = itertools.product(range(self.numbers.repeats), self.tasks, range(len(self.matches)))
         slots = (self._slot(match, index, repeat) for repeat, index, match in order)
         return {slot.id: slot for slot in slots}
 
@@ -171,6 +210,8 @@ class Plan:
             "wrappers": wrappers,
             **self.asked,
             "n": self.n,
+            "tasks": self.numbers.tasks,
+            "order": self.order,
             "repeats": self.numbers.repeats,
             "seed": self.numbers.seed,
             "limits": msgspec.to_builtins(self.numbers.limits),

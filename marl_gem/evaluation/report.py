@@ -26,6 +26,7 @@ import msgspec
 
 from marl_gem.errors import RecordError
 from marl_gem.evaluation.estimates import Estimate, Pass
+from marl_gem.evaluation.task_choice import TaskOrder
 from marl_gem.runs.configuration import rename_keys
 from marl_gem.runs.files import read_json_file
 from marl_gem.types import Ending, Limits, Origin
@@ -60,6 +61,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     players: dict[str, str] = {}
     # How many tasks are played.
     n: int
+    # The numbers of the tasks, where they were named; else the first n in this order are played.
+    tasks: tuple[int, ...] | None = None
+    order: TaskOrder = "listed"
     # How often each task is played.
     repeats: int = 1
     # Everything random follows from it.
@@ -157,6 +161,8 @@ class TaskReport(msgspec.Struct, frozen=True):
     task: int
     # By agent; one that was in no try is left out.
     agents: dict[str, TriesReport]
+    # Its grade; empty where the scenario gives none.
+    grade: str = ""
 
 
 class SeatReport(msgspec.Struct, frozen=True):
@@ -211,10 +217,12 @@ class GridReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rating(msgspec.Struct, frozen=True):
-    """A rating by Plackett-Luce: mean and standard deviation; 25 and 8.33 before the first game."""
+    """A rating by Bradley and Terry's model on Elo's scale: 1000 is average, 200 more are 76% of the points."""
 
-    mu: float
-    sigma: float
+    value: float
+    # The 95% interval; None where there is only one task, or the player met nobody.
+    low: float | None
+    high: float | None
 
 
 class PlayerReport(UsageReport, frozen=True, kw_only=True):
@@ -223,7 +231,7 @@ class PlayerReport(UsageReport, frozen=True, kw_only=True):
     name: str
     # The text by which its policy was asked for.
     who: str
-    # None if openskill is not installed.
+    # None in reports of before ratings were of all games at once.
     rating: Rating | None
     # The mean over all it met in its games: 1 for a lower return than its own, 1/2 for the same, 0 for a higher one.
     score: Estimate | None
@@ -345,7 +353,20 @@ def _convert(data: Any, from_format_1: Callable[[dict[str, Any]], dict[str, Any]
         data = from_format_1(data)
     elif format != FORMAT:
         raise ValueError(f"it has format {format!r}, not {FORMAT}; read it with the marl_gem that wrote it")
-    return msgspec.convert(data, kind)
+    return msgspec.convert(_without_old_ratings(data), kind)
+
+
+def _without_old_ratings(data: dict[str, Any]) -> dict[str, Any]:
+    """Ratings were once of one game after the other, with `mu` and `sigma` on a scale of their own."""
+    tournament: dict[str, Any] = data.get("tournament") or {}
+    players = tournament.get("players") if isinstance(tournament, dict) else None
+    if not isinstance(players, list) or not any(
+        isinstance(p, dict) and "mu" in (p.get("rating") or {}) for p in players
+    ):
+        return data
+    unrated = [{**player, "rating": None} for player in players]
+    reason = "ratings of an older version are on another scale; --resume writes the report anew"
+    return {**data, "tournament": {**tournament, "players": unrated, "left_out": reason}}
 
 
 def _config_1(data: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from marl_gem import bounds
-from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import MissingPackage
 from marl_gem.evaluation.build import build_report
 from marl_gem.evaluation.concurrency import episodes_that_fit
@@ -34,9 +33,9 @@ from marl_gem.evaluation.plan import (
 from marl_gem.evaluation.playing import Budget, InThisProcess, Playing, Progress
 from marl_gem.evaluation.report import Report
 from marl_gem.evaluation.result_store import ResultStore, stored_config
+from marl_gem.evaluation.task_choice import TaskOrder
 from marl_gem.evaluation.worker_pool import WorkerPool, pack
-from marl_gem.faults import close_env, is_interrupt
-from marl_gem.policies import Policy, RandomPolicy
+from marl_gem.policies import Policy
 from marl_gem.runs.files import write_file, write_json
 from marl_gem.runs.folder import REPORT
 from marl_gem.runs.lock import run_lock
@@ -66,6 +65,8 @@ def evaluate(
     seats: Seats | Mapping[str, Policy | Player | Sequence[Policy | Player]],
     *,
     n: int | None = None,
+    tasks: Sequence[int] | None = None,
+    order: TaskOrder | None = None,
     repeats: int = 1,
     seed: int = 0,
     limits: Limits | None = None,
@@ -84,6 +85,9 @@ def evaluate(
         seats: one policy for all seats, or one for each agent. If any seat has a list of policies, all
             combinations play, each in a folder within the run's.
         n: how many tasks; by default all that the scenario numbers, else 100.
+        tasks: the tasks by their numbers from 0, instead of n.
+        order: the order that n tasks are taken from; by default each grade in its share where the scenario's tasks
+            have grades, else as they are listed.
         repeats: how often each task is played, with other random choices of the agents.
         seed: everything random follows from it.
         limits: of each episode.
@@ -98,12 +102,13 @@ def evaluate(
 
     Raises:
         ConfigError: a number is out of range, or the folder holds something else or another configuration.
-        AgentError: the seats are not those of the scenario, or one of them cannot be played at random.
+        AgentError: the seats are not those of the scenario.
         JournalError: the folder cannot be written, or another process works on it.
         RegistryError, MissingPackage: the scenario cannot be made.
         WorkerError: with several processes: these cannot play.
     """
-    spec, numbers = ScenarioSpec.parse(scenario, options, wrappers), Numbers(n, repeats, seed, limits or Limits())
+    spec, named = ScenarioSpec.parse(scenario, options, wrappers), None if tasks is None else tuple(tasks)
+    numbers = Numbers(n, repeats, seed, limits or Limits(), named, order)
     if isinstance(seats, Mapping) and any(isinstance(policies, Sequence) for policies in seats.values()):
         listed = {agent: found if isinstance(found, Sequence) else [found] for agent, found in seats.items()}
         plan = plan_grid(spec, listed, numbers)
@@ -117,6 +122,8 @@ def tournament(
     players: Mapping[str, Policy | Player],
     *,
     n: int | None = None,
+    tasks: Sequence[int] | None = None,
+    order: TaskOrder | None = None,
     seed: int = 0,
     limits: Limits | None = None,
     options: Mapping[str, Any] | None = None,
@@ -128,8 +135,8 @@ def tournament(
     budget: Budget | None = None,
 ) -> Result:
     """Let named players meet in every ordered seating, `n` games each, and rate them. See `evaluate` for the rest."""
-    spec = ScenarioSpec.parse(scenario, options, wrappers)
-    plan = plan_tournament(spec, players, Numbers(n, 1, seed, limits or Limits()))
+    spec, named = ScenarioSpec.parse(scenario, options, wrappers), None if tasks is None else tuple(tasks)
+    plan = plan_tournament(spec, players, Numbers(n, 1, seed, limits or Limits(), named, order))
     return run(plan, out, resume=resume, concurrency=concurrency, processes=processes, budget=budget)
 
 
@@ -175,9 +182,8 @@ async def run_async(
     processes = min(processes or _processors(), concurrency)
     folder = None if out is None else Path(out)
     stored = None if folder is None else stored_config(folder, resume)
-    if stored and plan.numbers.n is None:
-        plan = replace(plan, numbers=msgspec.structs.replace(plan.numbers, n=stored.n))
-    await _check_random_seats(plan)
+    if stored:
+        plan = replace(plan, numbers=plan.numbers.continued(stored))
     share = -(-min(concurrency, len(plan.slots)) // max(1, processes))  # of each process, rounded up
     setup = pack(plan, share) if processes > 1 else None
     concurrency = min(concurrency, processes * episodes_that_fit(plan, share))
@@ -222,33 +228,3 @@ def write_report(report: Report, folder: Path) -> None:
 def _processors() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-async def _check_random_seats(plan: Plan) -> None:
-    """Ask a random policy for one action in each of its seats: without listed actions it fails now, and not in every
-    episode."""
-    random_seats = {
-        agent
-        for match in plan.matches
-        for agent, player in match.players.items()
-        if isinstance(player.policy, RandomPolicy)
-    }
-    if not random_seats:
-        return
-    job = plan.job(next(iter(plan.slots.values())))
-    env: MultiAgentEnv | None = None
-    try:
-        env = plan.scenario.make()
-        observations, infos = env.reset(job.seed, job.options)
-        given = {
-            agent: (env.role(agent), observations[agent], infos[agent]) for agent in random_seats & {*observations}
-        }
-    except BaseException as error:  # a fault of the scenario is that of the episode that it happens in
-        if is_interrupt(error):
-            raise
-        return
-    finally:
-        if env is not None:
-            close_env(env)
-    for agent, (role, observation, info) in given.items():
-        await RandomPolicy().agent(agent, role, 0).act(observation, info)

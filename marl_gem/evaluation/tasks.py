@@ -9,12 +9,15 @@ from marl_gem.evaluation.report import TaskReport, TriesReport
 from marl_gem.evaluation.summary import EpisodeSummary
 
 
-def by_task(tasks: Mapping[int, Sequence[EpisodeSummary]], agents: Iterable[str]) -> tuple[TaskReport, ...]:
+def by_task(
+    tasks: Mapping[int, Sequence[EpisodeSummary]], agents: Iterable[str], grades: Sequence[str] = ()
+) -> tuple[TaskReport, ...]:
     """For each task, by its number, how often each agent tried it, how often it solved it, and why not.
 
     Args:
         tasks: the episodes of each task.
         agents: who is reported on; one that was in no try at a task is left out there.
+        grades: the grade of each of the scenario's tasks; empty where they have none.
     """
     agents = tuple(agents)
     return tuple(
@@ -27,6 +30,7 @@ def by_task(tasks: Mapping[int, Sequence[EpisodeSummary]], agents: Iterable[str]
                 for agent in agents
                 if (judged := [summary.outcomes[agent] for summary in tries if agent in summary.outcomes])
             },
+            grades[task] if grades else "",
         )
         for task, tries in sorted(tasks.items())
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import msgspec
 
-from marl_gem.errors import MissingPackage
 from marl_gem.evaluation.estimates import Estimate, estimate
 from marl_gem.evaluation.plan import Plan
-from marl_gem.evaluation.report import PlayerReport, Rating, TournamentReport
+from marl_gem.evaluation.ratings import Comparison, rate
+from marl_gem.evaluation.report import PlayerReport, TournamentReport
 from marl_gem.evaluation.summary import EpisodeSummary, combined_usage
 from marl_gem.runs.outcomes import Outcome, judge
 from marl_gem.seeding import derive_seed
@@ -41,8 +42,7 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentR
     task are alike. `won`, `drawn` and `lost` count games: the highest return alone, shared, or not at all. `success`
     is the share of games in which the player succeeded, as an evaluation counts it; in contests, of those it won.
 
-    `rating` is Plackett-Luce's as openskill does it (mu, sigma; 25 and 8.33 before the first game), over the games
-    in the plan's order; None with a reason in `left_out` if openskill is not installed.
+    `rating` is of all games at once, whatever their order: see `ratings`.
     """
     games = [
         Game(slot.index, plan.matches[slot.match].labels, finished[slot.id])
@@ -51,12 +51,12 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentR
     ]
     policies = plan.config().players
     names = list(policies)
-    ratings: dict[str, Rating] = {}
-    left_out = ""
-    try:
-        ratings = rate(names, games)
-    except MissingPackage as error:
-        left_out = str(error)
+    met: dict[int, list[Comparison]] = {}
+    for game in games:
+        for (seat, value), (other, other_value) in combinations(game.returns.items(), 2):
+            points_of_seat = (value > other_value) + (value == other_value) / 2
+            met.setdefault(game.task, []).append((game.players[seat], game.players[other], points_of_seat))
+    ratings = rate(names, met, derive_seed(plan.numbers.seed, "bootstrap", "rating"))
 
     points: dict[tuple[str, ...], dict[int, list[float]]] = {}
     for key, task, value in _points(games):
@@ -72,7 +72,7 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentR
         return PlayerReport(
             name=name,
             who=policies[name],
-            rating=ratings.get(name),
+            rating=ratings[name],
             score=share("player", name),
             success=share("success", name),
             games=results.total(),
@@ -86,28 +86,7 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentR
         players=tuple(sorted(map(player, names), key=_strength, reverse=True)),
         matrix={name: {other: share("pair", name, other) for other in names if other != name} for name in names},
         seats={seat: share("seat", seat) for seat in plan.info.agents},
-        left_out=left_out,
     )
-
-
-def rate(names: Sequence[str], games: Sequence[Game]) -> dict[str, Rating]:
-    """Ratings by Plackett-Luce (Weng and Lin, 2011), game after game.
-
-    Raises:
-        MissingPackage: openskill is not installed.
-    """
-    try:
-        from openskill.models import PlackettLuce
-    except ImportError as error:
-        raise MissingPackage("openskill", "eval", "rating players") from error
-    model = PlackettLuce()
-    ratings = {name: model.rating(name=name) for name in names}
-    for game in games:
-        players = [game.players[seat] for seat in game.returns]
-        ranks = [-value for value in game.returns.values()]
-        rated = model.rate([[ratings[name]] for name in players], ranks=ranks)
-        ratings.update((name, rating) for name, (rating,) in zip(players, rated, strict=True))
-    return {name: Rating(rating.mu, rating.sigma) for name, rating in ratings.items()}
 
 
 def _points(games: Sequence[Game]) -> Iterator[tuple[tuple[str, ...], int, float]]:
@@ -139,4 +118,4 @@ def _results(name: str, games: Sequence[Game], contest: bool) -> Counter[str | N
 
 
 def _strength(player: PlayerReport) -> tuple[float, float]:
-    return (player.rating.mu if player.rating else 0.0), (player.score.mean if player.score else 0.0)
+    return (player.rating.value if player.rating else 0.0), (player.score.mean if player.score else 0.0)

@@ -293,7 +293,7 @@ def pack(plan: Plan, concurrency: int) -> bytes:
     numbers = {id(player.policy): number for number, player in enumerate(plan.players)}
     setup = Setup(
         scenario=_portable(plan.scenario, f"the scenario {plan.info.scenario}"),
-        info=msgspec.structs.replace(plan.info, trivial_baselines={}),
+        info=msgspec.structs.replace(plan.info, trivial_baselines={}, grades=()),
         limits=plan.numbers.limits,
         policies=[_sent(player, plan) for player in plan.players],
         seats=[

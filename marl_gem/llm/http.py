@@ -98,7 +98,7 @@ class HTTPModel:
         # What OpenAI's own API is known not to have is no finding about it.
         self._unknown_fields = wire.BEYOND_OPENAI if self._client.is_openai else frozenset[str]()
         self._probe = Probe(self.url, self._unknown_fields)
-        self._loaded: dict[str, _Adapter] = {}
+        self._loaded: dict[str, Adapter] = {}
         try:
             wire.write_json(self.extra_body)
         except TypeError as error:
@@ -183,7 +183,7 @@ class HTTPModel:
             if replace and name in await self.models(adapters=True):
                 await self._update_adapter("unload_lora_adapter", {"lora_name": name})
             await self._update_adapter("load_lora_adapter", {"lora_name": name, "lora_path": path})
-            self._loaded[name] = _Adapter(path, salt=os.urandom(8).hex())
+            self._loaded[name] = Adapter(path, salt=os.urandom(8).hex())
 
     async def unload_adapter(self, name: str) -> None:
         """Remove a LoRA adapter from a vLLM server.
@@ -256,22 +256,27 @@ class HTTPModel:
         tools: Sequence[ToolSpec],
         refused: frozenset[str],
     ) -> Reply:
-        """The reply to one request, without refused fields. An adapter that the server has lost is loaded again."""
+        """The reply to one request, without refused fields."""
+        body = wire.write_request(
+            model,
+            messages,
+            sampling,
+            seed,
+            tools,
+            tokens=self.logprobs != "off",
+            logprobs=self._asks_for_logprobs(sampling),
+            refused=refused,
+            extra_body=self.extra_body,
+        )
+        return await self._post("chat/completions", model, body)
+
+    async def _post(self, path: str, model: str, body: Mapping[str, Any]) -> Reply:
+        """The reply to a request of a model. An adapter that the server has lost is loaded again."""
         reloaded = False
         while True:
             adapter = self._loaded.get(model)
-            body = wire.write_request(
-                model,
-                messages,
-                sampling,
-                seed,
-                tools,
-                tokens=self.logprobs != "off",
-                logprobs=self._asks_for_logprobs(sampling),
-                refused=refused,
-                extra_body=({"cache_salt": adapter.salt} if adapter else {}) | self.extra_body,
-            )
-            reply = await self._client.send("POST", "chat/completions", wire.write_json(body))
+            salt = {"cache_salt": adapter.salt} if adapter else {}
+            reply = await self._client.send("POST", path, wire.write_json(salt | dict(body)))
             if reply.status != 404 or adapter is None or reloaded:
                 return reply
             await self._reload_adapter(model, adapter.path)
@@ -348,7 +353,7 @@ class HTTPModel:
         return ""
 
 
-class _Adapter(NamedTuple):
+class Adapter(NamedTuple):
     """An adapter that was loaded from `path`. vLLM keeps separate prefix caches for different salts."""
 
     path: str

@@ -73,7 +73,7 @@ def load_pretrained(
         CheckpointError: the folder holds no such model, or an incomplete or damaged one; the message says which.
     """
     folder = Path(folder)
-    config, tokenizer = _load_descriptions(folder)
+    config, tokenizer, _ = _load_descriptions(folder)
     with _explained(folder, "no model that transformers can load"), _quiet():
         model, found = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -93,13 +93,16 @@ def load_pretrained(
     return model, tokenizer
 
 
-def check_pretrained(folder: str | Path) -> None:
+def check_pretrained(folder: str | Path) -> PreTrainedModel:
     """What of `load_pretrained` takes no reading of weights: configuration, tokenizer, and the sizes of the weights.
+
+    Returns:
+        the model without its weights, on torch's meta device.
 
     Raises:
         CheckpointError: see `load_pretrained`.
     """
-    _load_descriptions(Path(folder))
+    return _load_descriptions(Path(folder))[2]
 
 
 def not_finite(tensors: Mapping[str, torch.Tensor]) -> str | None:
@@ -120,8 +123,8 @@ def is_deeper(values: object, depth: int) -> bool:
     return depth <= 0 or any(is_deeper(value, depth - 1) for value in inner)
 
 
-def _load_descriptions(folder: Path) -> tuple[PretrainedConfig, PreTrainedTokenizerBase]:
-    """The configuration and the tokenizer, after comparing the configuration with the weights' files."""
+def _load_descriptions(folder: Path) -> tuple[PretrainedConfig, PreTrainedTokenizerBase, PreTrainedModel]:
+    """Configuration, tokenizer and a model without weights, after comparing the first with the weights' files."""
     descriptions = _read_descriptions(folder)
     shapes = _read_shapes(folder, descriptions)
     _check_numbers(folder, descriptions["config.json"], shapes)
@@ -149,7 +152,7 @@ def _load_descriptions(folder: Path) -> tuple[PretrainedConfig, PreTrainedTokeni
                 "no number. Copy the model again"
             )
         _check_vocabulary(folder, tokenizer, rows)
-    return config, tokenizer
+    return config, tokenizer, model
 
 
 def _read_descriptions(folder: Path) -> dict[str, dict[str, Any]]:

@@ -19,7 +19,7 @@ class ScenarioInfo(msgspec.Struct, frozen=True):
     """What one look at an env gives. See `MultiAgentEnv` for what the fields mean.
 
     `scenario` is the env's id; `zero_sum` whether the metadata declare it; `trivial_baselines` holds for each trivial
-    way of playing the share of tries that succeed, from 0 to 1, for each of the `tasks`.
+    way of playing the share of tries that succeed, from 0 to 1, for each of the `tasks`; `grades` the tasks' grades.
     """
 
     scenario: str
@@ -29,6 +29,7 @@ class ScenarioInfo(msgspec.Struct, frozen=True):
     zero_sum: bool
     trivial_baselines: Mapping[str, Sequence[float]]
     metadata: Metadata
+    grades: tuple[str, ...] = ()
 
 
 class ScenarioSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -169,7 +170,20 @@ def _info(env: MultiAgentEnv) -> ScenarioInfo:
         zero_sum=metadata.zero_sum is True,
         trivial_baselines=_trivial_baselines(env, tasks),
         metadata=metadata,
+        grades=_grades(env, tasks),
     )
+
+
+def _grades(env: MultiAgentEnv, tasks: int | None) -> tuple[str, ...]:
+    """The grades of a scenario's tasks, if they are what the contract says."""
+    grades = env.grades
+    texts = isinstance(grades, Sequence) and all(isinstance(grade, str) for grade in grades)
+    if not texts or isinstance(grades, str) or (grades and len(grades) != tasks):
+        raise ScenarioFault(
+            f"{env.scenario}: grades must hold a text for each of its tasks, of which there are {tasks or 'none'}; "
+            f"not {shown(grades)}"
+        )
+    return tuple(map(str.__str__, grades))
 
 
 def _trivial_baselines(env: MultiAgentEnv, tasks: int | None) -> Mapping[str, Sequence[float]]:

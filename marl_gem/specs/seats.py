@@ -1,8 +1,9 @@
-"""Which policy is which agent: `AGENT=WHO`."""
+"""Which policy is which agent: `AGENT=WHO`, or a pattern of agents, as in `*=WHO` and `wolf_?=WHO`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 from marl_gem.errors import AgentError
 from marl_gem.llm.secrets import hide_in_urls
@@ -42,12 +43,26 @@ def assign_candidates(
 ) -> dict[str, tuple[PolicySpec, ...]]:
     """As `assign_seats`, for a grid: an agent that several assignments name has several policies.
 
+    An assignment's name may be a pattern with `*` and `?`. An agent's own name counts more than a pattern, and of
+    several patterns the last one that fits.
+
     Raises:
         AgentError: an assignment names an agent that the scenario does not have.
     """
-    seats: dict[str, tuple[PolicySpec, ...]] = dict.fromkeys(info.agents, ())
-    for agent, spec in assignments:
-        if agent not in info.agents and not info.joins:
-            raise AgentError(f"{info.scenario} has no agent {agent!r}; its agents are {', '.join(info.agents)}")
-        seats[agent] = (*seats.get(agent, ()), spec)
-    return {agent: specs or (RANDOM,) for agent, specs in seats.items()}
+    named: dict[str, list[PolicySpec]] = {}
+    for name, spec in assignments:
+        named.setdefault(name, []).append(spec)
+    joining = [name for name in named if not _is_pattern(name)] if info.joins else []
+    agents = list(dict.fromkeys([*info.agents, *joining]))
+    for name in named:
+        if not any(fnmatchcase(agent, name) for agent in agents) and name not in agents:
+            raise AgentError(f"{info.scenario} has no agent {name!r}; its agents are {', '.join(info.agents)}")
+    seats: dict[str, tuple[PolicySpec, ...]] = {}
+    for agent in agents:
+        fitting = [name for name in named if _is_pattern(name) and fnmatchcase(agent, name)]
+        seats[agent] = tuple(named.get(agent) or (named[fitting[-1]] if fitting else (RANDOM,)))
+    return seats
+
+
+def _is_pattern(name: str) -> bool:
+    return "*" in name or "?" in name

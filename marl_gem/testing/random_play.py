@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,16 +12,13 @@ from typing import Any, TypeAlias
 
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import PromiseBroken
+from marl_gem.policies.random import SMALL_TALK, babble
 from marl_gem.seeding import derive_seed
-from marl_gem.types import Observation, Role, ToolSpec
+from marl_gem.types import Observation, Role
 
 Make: TypeAlias = Callable[[], MultiAgentEnv]
 Actions: TypeAlias = Mapping[str, str]
 Snapshot: TypeAlias = dict[str, Any]
-
-SMALL_TALK = ("yes", "no", "1", "2", "A", "I pass.", "What do you think?", "I agree.")
-_BRACKETED = re.compile(r"\[[^\[\]\n]{1,40}\]")
-_BRACKETED_WITHIN_A_LINE = re.compile(r"(?<=[^\n])\[[^\[\]\n]{1,40}\]")
 
 
 @dataclass(frozen=True)
@@ -144,37 +139,12 @@ class Player:
 
 
 def random_action(rng: random.Random, role: Role, observation: Observation, info: Any, noise: float = 0.0) -> str:
-    """A legal action if they are listed, a call of a tool, a text in brackets from the observation, or small talk."""
+    """A legal action if they are listed, else babble; small talk with the probability `noise`."""
     if rng.random() < noise:
         return rng.choice(SMALL_TALK)
     if isinstance(info, Mapping) and info.get("legal_actions"):
         return str(rng.choice(info["legal_actions"]))
-    if isinstance(role, Role) and role.tools and rng.random() < 0.5:
-        return _call(rng, rng.choice(role.tools))
-    shown = f"{role.instructions if isinstance(role, Role) else ''}\n{observation}"
-    # Brackets at the start of a line are mostly the name of a speaker.
-    in_brackets = _BRACKETED_WITHIN_A_LINE.findall(shown) or _BRACKETED.findall(shown)
-    return str(rng.choice(in_brackets or SMALL_TALK))
-
-
-def _call(rng: random.Random, tool: ToolSpec) -> str:
-    """A call whose arguments fit the tool's schema, as far as its types go."""
-    properties = tool.parameters.get("properties") or {}
-    arguments = {name: _argument(rng, schema) for name, schema in properties.items()}
-    return f"<tool_call>{json.dumps({'name': tool.name, 'arguments': arguments})}</tool_call>"
-
-
-def _argument(rng: random.Random, schema: Mapping[str, Any]) -> Any:
-    if "enum" in schema:
-        return rng.choice(schema["enum"])
-    ready = {
-        "integer": rng.randrange(10),
-        "number": rng.random(),
-        "boolean": rng.random() < 0.5,
-        "array": [],
-        "object": {},
-    }
-    return ready.get(str(schema.get("type")), rng.choice(SMALL_TALK))
+    return babble(rng, role if isinstance(role, Role) else Role(), observation)
 
 
 # Comparing

@@ -75,6 +75,7 @@ class Wrapper(MultiAgentEnv):
     selector = forwarded("selector")
     max_steps = forwarded("max_steps")
     tasks = forwarded("tasks")
+    grades = forwarded("grades")
     possible_actions = forwarded("possible_actions")
     trivial_baselines = forwarded("trivial_baselines")
     metadata = forwarded("metadata")

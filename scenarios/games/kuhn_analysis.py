@@ -9,13 +9,14 @@ Source of the equilibria: Kuhn, "A simplified two-person poker", 1950.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeAlias
 
 from marl_gem import analysis
-from marl_gem.analysis import Node
 from marl_gem.env import MultiAgentEnv
-from marl_gem.scenarios.games.kuhn_poker import CARDS, PLAYERS, History, KuhnPoker, moves, winnings
+from marl_gem.scenarios.games import two_player_cards
+from marl_gem.scenarios.games.kuhn_poker import CARDS, History, KuhnPoker, moves, winnings
+from marl_gem.scenarios.games.two_player_cards import CardGame
 
 InformationSet: TypeAlias = tuple[str, History]
 Strategy: TypeAlias = Mapping[InformationSet, float]
@@ -47,42 +48,20 @@ def analyse(env: MultiAgentEnv, strategy: analysis.Strategy) -> dict[str, float]
 
 def read_strategy(env: MultiAgentEnv, strategy: analysis.Strategy) -> tuple[dict[InformationSet, float], float]:
     """A strategy as a table of both seats, and the greatest probability that it gives to illegal answers."""
-    table: dict[InformationSet, float] = {}
-    illegal = 0.0
-    for node in _decision_nodes(env):
-        (agent,) = node.env.acting
-        game = _game(node)
-        at = game.cards[PLAYERS.index(agent)], game.history
-        if at not in table:
-            decision = node.decision(agent)
-            probabilities = strategy(decision)
-            first, second = (probabilities.get(action, 0.0) for action in decision.actions)
-            table[at] = second / (first + second) if first + second else 0.5
-            illegal = max(illegal, 1 - first - second)
-    return table, illegal
+    table, illegal = two_player_cards.read_table(GAME, env, strategy)
+    return {at: table[at][1] for at in INFORMATION_SETS}, illegal
 
 
-def _decision_nodes(env: MultiAgentEnv) -> Iterator[Node]:
-    """Every node of the game tree at which a player acts."""
-    pending: dict[str, Node] = {}
-    for seed in itertools.count():
-        env.reset(seed=seed)
-        node = Node(env.fork())
-        pending.setdefault(_game(node).cards, node)
-        if len(pending) == len(DEALS):
-            break
-    nodes = list(pending.values())
-    while nodes:
-        node = nodes.pop()
-        if not node.env.done:
-            yield node
-            (agent,) = node.env.acting
-            nodes += [node.child({agent: action}) for action in node.decision(agent).actions]
+def _information_set(deal: str, history: History) -> InformationSet:
+    return deal[len(history) % 2], history
 
 
-def _game(node: Node) -> KuhnPoker:
-    assert isinstance(node.state, KuhnPoker)
-    return node.state
+def _situation(env: MultiAgentEnv) -> tuple[str, History]:
+    assert isinstance(env, KuhnPoker)
+    return env.cards, env.history
+
+
+GAME = CardGame(DEALS, moves, lambda history: len(history) % 2, winnings, _information_set, _situation)
 
 
 def uniform() -> dict[InformationSet, float]:
@@ -113,41 +92,12 @@ def equilibrium(alpha: float) -> dict[InformationSet, float]:
 
 def value(first: Strategy, second: Strategy) -> float:
     """What the first player wins a hand on average, in chips."""
-
-    def walk(deal: str, history: History) -> float:
-        if not moves(history):
-            return winnings(deal, history)
-        seat = len(history) % 2
-        return sum(
-            probability * walk(deal, (*history, move))
-            for move, probability in zip(
-                moves(history), _probabilities((first, second)[seat], (deal[seat], history)), strict=True
-            )
-        )
-
-    return sum(walk(deal, ()) for deal in DEALS) / len(DEALS)
+    return two_player_cards.value(GAME, _table(first), _table(second))
 
 
 def best_response_value(seat: int, strategy: Strategy) -> float:
     """The most that the player in `seat` (0 or 1) can win a hand on average against `strategy`, in chips."""
-
-    def walk(card: str, history: History, others: dict[str, float]) -> float:
-        """Winnings, weighted by how likely each of the other's cards is together with the history."""
-        if not moves(history):
-            sign = 1 if seat == 0 else -1
-            return sum(
-                weight * sign * winnings(card + other if seat == 0 else other + card, history)
-                for other, weight in others.items()
-            )
-        if len(history) % 2 == seat:
-            return max(walk(card, (*history, move), others) for move in moves(history))
-        total = 0.0
-        for index, move in enumerate(moves(history)):
-            reach = {other: w * _probabilities(strategy, (other, history))[index] for other, w in others.items()}
-            total += walk(card, (*history, move), reach)
-        return total
-
-    return sum(walk(card, (), {other: 1 / len(DEALS) for other in CARDS if other != card}) for card in CARDS)
+    return two_player_cards.best_response_value(GAME, seat, _table(strategy))
 
 
 def exploitability(strategy: Strategy) -> float:
@@ -155,7 +105,7 @@ def exploitability(strategy: Strategy) -> float:
 
     This is NashConv / 2: 0 at an equilibrium, 0.458 for uniform play.
     """
-    return (best_response_value(0, strategy) + best_response_value(1, strategy)) / 2
+    return two_player_cards.exploitability(GAME, _table(strategy))
 
 
 def average(strategies: Sequence[Strategy]) -> dict[InformationSet, float]:
@@ -184,6 +134,11 @@ def average(strategies: Sequence[Strategy]) -> dict[InformationSet, float]:
 def tabulate(probability: Callable[[InformationSet], float]) -> dict[InformationSet, float]:
     """A strategy from a function that gives the probability of betting or calling."""
     return {at: probability(at) for at in INFORMATION_SETS}
+
+
+def _table(strategy: Strategy) -> dict[Hashable, tuple[float, float]]:
+    """Both moves' probabilities; a strategy may leave out what the seat that it is asked for never decides."""
+    return {at: _probabilities(strategy, at) for at in strategy}
 
 
 def _probabilities(strategy: Strategy, at: InformationSet) -> tuple[float, float]:

@@ -100,6 +100,8 @@ class TauEnv(MultiAgentEnv):
         self.calls, self.transfer = calls, transfer
         self._fixed_task = None if task is None else self._check_task(task)
         self.tasks = len(domain.splits[split]) if task is None else None
+        grades = [each.grade for each in domain.splits[split]] if task is None else []
+        self.grades = tuple(grades) if all(grades) else ()
         self._user_reward = user_reward if callable(user_reward) else reward_named(user_reward)
         self.blocking = bool(getattr(self._user_reward, "blocking", False))
         self.awaits = self._user_reward not in USER_REWARDS.values()

@@ -17,7 +17,6 @@ OPTIONAL = (
     "matplotlib",
     "networkx",
     "numpy",
-    "openskill",
     "pettingzoo",
     "safetensors",
     "textarena",

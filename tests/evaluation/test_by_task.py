@@ -312,7 +312,7 @@ class TestTrivialBaselines:
 
     def test_of_tau_on_some_tasks_are_not_those_of_all(self) -> None:
         players = {"user": script("oracle"), "assistant": script("noop")}
-        report = evaluate(MINI, players, n=20).report
+        report = evaluate(MINI, players, n=20, order="listed").report
         overall = make(MINI).trivial_baselines["noop"]
         assert report.trivial_baselines["noop"] == sum(overall[:20]) / 20 != sum(overall) / 48
 
@@ -324,7 +324,7 @@ class TestAGrid:
     }
 
     def test_shows_where_and_why_for_each_combination(self) -> None:
-        report = evaluate(MINI, self.SEATS, n=20).report
+        report = evaluate(MINI, self.SEATS, n=20, order="listed").report
         grid, text = report.grid, summary(report)
         assert (grid.row_agents, grid.column_agent) == (("user",), "assistant")
         assert f"**Trivial baselines** on the same tasks: noop {100 * report.trivial_baselines['noop']:.1f}%" in text
@@ -339,7 +339,7 @@ class TestAGrid:
             assert row + f"{100 * noop.reasons['data'] / 20:.1f}% |" in text
 
     def test_adds_its_combinations_up_by_task(self) -> None:
-        report = evaluate(MINI, self.SEATS, n=20).report
+        report = evaluate(MINI, self.SEATS, n=20, order="listed").report
         solved = [0] * 20
         for match in report.matches:
             for entry in match.by_task:
@@ -368,7 +368,7 @@ class TestAGrid:
             save(figure, *arguments, **options)
 
         monkeypatch.setattr(Figure, "savefig", savefig)
-        report = evaluate(MINI, self.SEATS, n=20).report
+        report = evaluate(MINI, self.SEATS, n=20, order="listed").report
         assert set(pictures(report)) == {"heatmap.png", "bars.png"}
         note = "Trivial baselines on the same tasks: noop 30.0%, transfer 0.0%, gold-without-words 60.0%, gold 100.0%"
         assert drawn == [("user", "assistant", note), ("", "", note)]
@@ -417,9 +417,9 @@ def test_the_terminal_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().out
     assert left.value.code == 0
     for line in (
-        "Trivial baselines on the same tasks: noop 30.0%, transfer 0.0%, gold-without-words 60.0%, gold 100.0%.",
-        "How it ended for user, assistant: success 30.0%, data 70.0%.",
-        "By task for user, assistant: of 20 tasks 6 always solved, 0 sometimes, 14 never.",
-        "never: 6–19",
+        "Trivial baselines on the same tasks: noop 40.0%, transfer 20.0%, gold-without-words 65.0%, gold 100.0%.",
+        "How it ended for user, assistant: success 40.0%, data 60.0%.",
+        "By task for user, assistant: of 20 tasks 8 always solved, 0 sometimes, 12 never.",
+        "never: 6–10, 18–21, 28–29, 31",
     ):
         assert line in text, text

@@ -18,7 +18,6 @@ from marl_gem.policies import RandomPolicy
 from marl_gem.types import Limits
 from tests.evaluation.helpers import (
     GUESS,
-    Answer,
     Highest,
     timeless,
 )
@@ -41,11 +40,6 @@ class TestErrors:
     def test_options_of_what_is_no_id(self) -> None:
         with pytest.raises(ConfigError, match="options are for scenarios that have an id"):
             evaluate(Slow, GUESS, options={"rounds": 3})
-
-    def test_random_play_where_no_legal_actions_are_known_before_anything_is_written(self, tmp_path: Path) -> None:
-        with pytest.raises(AgentError, match="random play in seat 'solver' needs a list of legal actions"):
-            evaluate(Answer, RandomPolicy(), n=3, out=tmp_path / "run")
-        assert not (tmp_path / "run").exists()
 
 
 class TestTheReport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import Budget, tournament
-from marl_gem.evaluation.markdown import markdown
 from marl_gem.policies import RandomPolicy, ScriptedPolicy
 from tests.evaluation.helpers import (
     GUESS,
@@ -57,9 +55,10 @@ class TestATournament:
         assert {name: entry.score.mean for name, entry in by_name.items()} == {
             "high": 1, "low": 0, "middle": 0.5, "twin": 0.5,
         }  # fmt: skip
-        assert by_name["high"].rating.mu > 30 > 25 > by_name["low"].rating.mu
-        assert abs(by_name["middle"].rating.mu - by_name["twin"].rating.mu) < 1
-        assert all(entry.rating.sigma < 25 / 3 for entry in by_name.values())
+        ratings: dict[str, Any] = {name: entry.rating for name, entry in by_name.items()}
+        assert ratings["high"].value > 1200 > 800 > ratings["low"].value
+        assert ratings["middle"] == ratings["twin"]
+        assert all(rating.low < rating.value < rating.high for rating in ratings.values())
 
     def test_has_a_matrix_whose_halves_agree(self) -> None:
         players: dict[str, Any] = {
@@ -93,14 +92,6 @@ class TestATournament:
         assert (tmp_path / "run" / "heatmap.png").exists()
         with pytest.raises(ConfigError, match=r"players.heads was 'heads' and would be not set"):
             tournament(Slow, {"guess": GUESS, "other": GUESS}, n=6, out=tmp_path / "run", resume=True)
-
-    def test_without_openskill_has_all_but_the_ratings(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "openskill.models", None)
-        result = tournament(Highest, {"low": always("1"), "high": always("9")}, n=2)
-        standings = result.report.tournament
-        assert [player.name for player in standings.players] == ["high", "low"]
-        assert standings.players[0].rating is None
-        assert "pip install 'marl-gem[eval]'" in standings.left_out and standings.left_out in markdown(result.report)
 
     @pytest.mark.parametrize(
         ("scenario", "players", "message"),

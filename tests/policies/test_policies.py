@@ -11,13 +11,16 @@ import pytest
 from marl_gem import (
     Response,
     Role,
+    ToolSpec,
     views,
 )
 from marl_gem.errors import AgentError, ConfigError
 from marl_gem.llm import Sampling
 from marl_gem.policies import HumanPolicy, LLMPolicy, RandomPolicy, ScriptedPolicy
+from marl_gem.policies.random import SMALL_TALK
 from marl_gem.rollout import Job, collect
 from marl_gem.seeding import derive_seed
+from marl_gem.tools.calls import read_calls
 from marl_gem.types import EpisodeError
 from marl_gem.views import as_text
 from tests.core.rollout_scenarios import ones, seats_of
@@ -54,9 +57,16 @@ def test_random_play_is_uniform_and_from_the_seed() -> None:
 
 
 @pytest.mark.parametrize("info", [{}, {"legal_actions": []}], ids=str)
-def test_random_play_needs_legal_actions(info: dict[str, Any]) -> None:
-    with pytest.raises(AgentError, match="random play in seat 'a' needs a list of legal actions"):
-        act(RandomPolicy().agent("a", Role(), 0), info=info)
+def test_random_play_babbles_where_no_actions_are_listed(info: dict[str, Any]) -> None:
+    def texts(role: Role, observation: str) -> set[str]:
+        agent = RandomPolicy().agent("a", role, 0)
+        return {act(agent, observation, info).text for _ in range(200)}
+
+    assert texts(Role(), "Say 'A [left]' or 'A [right]'.") == {"[left]", "[right]"}
+    assert texts(Role(), "Hello.") == set(SMALL_TALK)
+    look = ToolSpec("look", "Look.", {"type": "object", "properties": {"where": {"enum": ["up", "down"]}}})
+    called = {text for text in texts(Role("", (look,)), "[wait] ") if text.startswith("<tool_call>")}
+    assert {read_calls(text).calls[0].arguments["where"] for text in called} == {"up", "down"}
 
 
 def test_a_person() -> None:

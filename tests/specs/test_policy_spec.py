@@ -256,6 +256,18 @@ def test_an_agent_that_the_scenario_does_not_have(info: ScenarioInfo) -> None:
     assert list(assign_seats(pairs, open_info)) == ["player_0", "player_1", "player_2"], "it may join later"
 
 
+def test_a_pattern_names_several_agents_and_an_agents_own_name_counts_more(info: ScenarioInfo) -> None:
+    def seats(*texts: str) -> list[str]:
+        return [str(policy) for policy in assign_seats(map(parse_assignment, texts), info).values()]
+
+    assert seats("*=human") == ["human", "human"]
+    assert seats("player_1=random", "*=human") == seats("player_?=human", "*_1=random") == ["human", "random"]
+    with pytest.raises(AgentError, match=f"{KUHN} has no agent 'wolf_[*]'; its agents are player_0, player_1"):
+        seats("wolf_*=human")
+    listed = assign_candidates(map(parse_assignment, ["*=human", "*=random"]), info)
+    assert [list(map(str, policies)) for policies in listed.values()] == [["human", "random"]] * 2
+
+
 def test_a_policys_text_may_hold_an_equals_sign(tmp_path: Path) -> None:
     (tmp_path / "x=y").mkdir()
     assert parse_assignment(f"a={tmp_path}/x=y") == ("a", PolicySpec("run", f"{tmp_path}/x=y"))

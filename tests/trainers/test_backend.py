@@ -138,6 +138,17 @@ class TestSteps:
 
         assert 0 < divergence(2.0) < divergence(0.01)
 
+    @pytest.mark.parametrize(("momentum", "moves"), [(0.9, True), (0.0, False)])
+    def test_only_momentum_goes_on_without_a_gradient(self, momentum: float, moves: bool) -> None:
+        learner = backend(momentum=momentum)
+        for advantage in (1.0, 0.0):
+            before = learner.weights()
+            rows = merge([[transition((7, 8), (9,), advantage)]], fold=True)
+            learner.forward_backward(rows, policy_gradient, denominator=1)
+            learner.step(learning_rate=1e-2, max_grad_norm=1.0)
+        after = learner.weights()
+        assert any(not torch.equal(before[name], after[name]) for name in after) is moves
+
     def test_metrics_are_those_of_the_policy(self) -> None:
         learner = backend()
         rows = merge([[transition((7, 8), (9,))]], fold=True)

@@ -14,6 +14,7 @@ from marl_gem.errors import ConfigError, MarlGemError
 from marl_gem.policies import PolicyPerSeat
 from marl_gem.specs import load_policy
 from marl_gem.trainers import checkpoint
+from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.curve import draw_curve
 from marl_gem.trainers.run import TrainingRun, read_report
 from marl_gem.trainers.start import start
@@ -77,6 +78,14 @@ class TestRun:
         second = [(1e-3, 0.4), (0.775e-3, 0.3), (0.325e-3, 0.2)]
         assert found[:2] == [pytest.approx(pair) for pair in first]
         assert found[2:] == [pytest.approx(pair) for pair in second for _ in ("user", "assistant")]
+
+    def test_the_reference_moves_every_so_many_updates_of_a_phase(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        moved: list[int] = []
+        loop = start(desk("training.reference_every=2"))[0]  # the second phase begins after two of five updates
+        monkeypatch.setattr(LocalBackend, "set_reference", lambda backend: moved.append(loop.updates))
+        for _ in range(5):
+            loop.update()
+        assert moved == [0, 2, 2, 4, 4]  # from the second phase on two policies learn
 
     def test_the_warm_up_tells_whose_step_it_was(self, finished_desk: Path) -> None:
         imitation = [(row["step"], row["policy"]) for row in rows(finished_desk) if row["stage"] == "imitation"]

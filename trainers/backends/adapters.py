@@ -127,6 +127,10 @@ class SharedBase:
 
     def save(self, name: str, folder: Path) -> None:
         """Write an adapter in the layout of peft."""
+        self.write(self.adapter_weights(name), folder)
+
+    def write(self, weights: Weights, folder: Path) -> None:
+        """Write an adapter's weights in the layout of peft."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,8 +138,8 @@ class SharedBase:
         config.base_model_name_or_path = self.model.config.name_or_path
         config.inference_mode = True
         config.save_pretrained(str(folder))
-        weights = {f"base_model.model.{key}": value for key, value in self.adapter_weights(name).items()}
-        save_file(weights, folder / ADAPTER, metadata={"format": "pt"})
+        named = {f"base_model.model.{key}": value for key, value in weights.items()}
+        save_file(named, folder / ADAPTER, metadata={"format": "pt"})
 
 
 class AdapterModel:

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from marl_gem.errors import TrainingError
 from marl_gem.llm.pretrained import not_finite
 from marl_gem.trainers.algorithms.base import Loss, TokenBatch
-from marl_gem.trainers.backends.adapters import CausalModel
+from marl_gem.trainers.backends.adapters import AdapterModel, CausalModel
 from marl_gem.trainers.backends.base import NO_REGULARIZATION, Regularization, Weights
 from marl_gem.trainers.backends.frozen import FrozenModel, copy_weights
 from marl_gem.trainers.backends.layout import Layout, packed, packs, padded
@@ -47,6 +47,7 @@ class LocalBackend:
         micro_batch_tokens: the greatest number of tokens, padding included, in one forward and backward pass.
         logits_at_once: the greatest number of logits that are held at once, see `readout`.
         memory: how memory is saved, and in what precision is computed.
+        momentum: Adam's beta_1.
     """
 
     def __init__(
@@ -59,12 +60,13 @@ class LocalBackend:
         micro_batch_tokens: int = 16_384,
         logits_at_once: int = LOGITS_AT_ONCE,
         memory: Memory = DEFAULT_MEMORY,
+        momentum: float = 0.9,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.version = 0
         self.reference: Weights | None = None
-        self.optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.95), fused=True)
+        self.optimizer = torch.optim.Adam(model.parameters(), betas=(momentum, 0.95), fused=True)
         self._frozen = frozen or FrozenModel(model)
         self._readout = Readout(model, temperature, logits_at_once)
         self._micro_batch_tokens = micro_batch_tokens
@@ -128,7 +130,10 @@ class LocalBackend:
         return update_flops(self.model, rows) / seconds / peak if peak else None
 
     def set_reference(self) -> None:
-        self.reference = self.weights()
+        weights = self.weights()
+        if self._memory.precision == "bfloat16" and isinstance(self.model, AdapterModel):
+            weights = {name: value.bfloat16() for name, value in weights.items()}  # what autocast would make of them
+        self.reference = weights
 
     def weights(self) -> Weights:
         return copy_weights(self.model)

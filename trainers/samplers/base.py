@@ -30,6 +30,10 @@ class Player(Protocol):
         """Answers with the weights of a snapshot, until the next call."""
         ...
 
+    def check(self) -> None:
+        """Raises LLMError if it can answer no more, so that a run goes no further with what is left of its episodes."""
+        ...
+
 
 class PlayingCopy(Player, Protocol):
     """Answers beside the sampler that it is a copy of, in another thread, with weights of its own."""
@@ -44,6 +48,11 @@ class Sampler(WeightSync, Player, Protocol):
 
     def playing_copy(self) -> PlayingCopy:
         """A copy that plays while the backend learns, for `training.staleness` above 0."""
+        ...
+
+    @property
+    def exact_policy(self) -> Policy:
+        """The same policy by the weights in this process, for exact analyses."""
         ...
 
     def final_prompt(self, episode: Episode, agent: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import copy
 
 from transformers import PreTrainedTokenizerBase
 
-from marl_gem.llm import Sampling
+from marl_gem.llm import LLM, Sampling
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy
 from marl_gem.trainers.backends.adapters import CausalModel
@@ -44,6 +44,10 @@ class InProcessSampler:
         self._frozen = frozen or FrozenModel(model)
         self._opponent: TransformersLLM | None = None  # kept, since it caches what it has tokenized
 
+    @property
+    def exact_policy(self) -> LLMPolicy:
+        return self.policy
+
     def sync(self, backend: Backend) -> None:
         if isinstance(backend, LocalBackend) and backend.model is self.llm.model:
             self.llm.version = backend.version
@@ -69,6 +73,9 @@ class InProcessSampler:
         self._opponent.version = snapshot.version
         return llm_policy(self._config, self._opponent)
 
+    def check(self) -> None:
+        return
+
     def _llm(self, name: str, model: CausalModel, tokenizer: PreTrainedTokenizerBase) -> TransformersLLM:
         config = self._config
         return TransformersLLM(
@@ -92,7 +99,7 @@ class InProcessSampler:
         return ids if len(ids) <= self.llm.context else ()
 
 
-def llm_policy(config: PolicyConfig, llm: TransformersLLM) -> LLMPolicy:
+def llm_policy(config: PolicyConfig, llm: LLM) -> LLMPolicy:
     """A model seen through the configuration's view, whose responses are sampled as the configuration says."""
     sampling = Sampling(config.max_tokens, config.temperature)
     return LLMPolicy(llm, view(config.view), sampling, keep_reasoning=config.keep_reasoning)

@@ -1,0 +1,163 @@
+"""What a server has of a policy: its versions, under names or one after the other.
+
+A policy that is an adapter (LoRA) is published as `NAME-vN`, a name that never means other weights, so that a request
+under way ends with the version with which it began. A policy with weights of its own is written to a folder that the
+server reads when no request is under way. The server gets a version when it is asked for first, and again when it has
+lost it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import uuid
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from marl_gem.episode_clock import infrastructure
+from marl_gem.errors import LLMError
+from marl_gem.llm.completions import TokenModel
+from marl_gem.trainers.backends.base import Backend, Weights
+from marl_gem.trainers.opponent_pool import Snapshot
+from marl_gem.trainers.samplers.vllm_server import SERVED, VLLMServer
+
+
+class Versions(Protocol):
+    """The versions of one policy on a server."""
+
+    def use(self, version: int | None) -> AbstractAsyncContextManager[tuple[str, int]]:
+        """The name that answers with a version, by default the newest one, and the version.
+
+        In the context the name means nothing else.
+        """
+        ...
+
+
+class AdapterVersions:
+    """Versions that are adapters, each in a folder of its own and under a name of its own.
+
+    Args:
+        name: of the policy.
+        client: loads and unloads them.
+        folder: where the adapters' folders lie; the server must be able to read it.
+        write: writes weights into a folder, in the layout of peft.
+        keep: how many versions of opponents stay loaded.
+    """
+
+    def __init__(
+        self, name: str, client: TokenModel, folder: Path, write: Callable[[Weights, Path], None], *, keep: int
+    ) -> None:
+        self._prefix = f"{name}-{uuid.uuid4().hex[:6]}"  # several runs may share a server
+        self._client, self._folder, self._write, self._keep = client, folder, write, keep
+        self._newest = -1
+        self._opponents: OrderedDict[int, None] = OrderedDict()
+        self._folders: dict[int, Path] = {}
+        self._in_use: Counter[int] = Counter()
+
+    def publish(self, backend: Backend) -> None:
+        """Let the backend's present weights be the newest version; older ones go as soon as nobody uses them."""
+        self._add(backend.version, backend.weights())
+        self._newest = backend.version
+
+    def publish_opponent(self, snapshot: Snapshot) -> None:
+        """Add an earlier version."""
+        self._opponents[snapshot.version] = None
+        self._opponents.move_to_end(snapshot.version)
+        if snapshot.version not in self._folders:
+            self._add(snapshot.version, snapshot.weights)
+        while len(self._opponents) > self._keep:
+            self._opponents.popitem(last=False)
+
+    @asynccontextmanager
+    async def use(self, version: int | None) -> AsyncIterator[tuple[str, int]]:
+        version = self._newest if version is None else version
+        self._in_use[version] += 1
+        try:
+            await self._client.publish_adapter(self._name(version), str(self._folders[version]))
+            yield self._name(version), version
+        finally:
+            self._in_use[version] -= 1
+        await self._retire()
+
+    def close(self) -> None:
+        """Remove all versions, from a server that others may use and from the disk."""
+        self._newest = -1
+        self._opponents.clear()
+        self._in_use.clear()
+        asyncio.run(self._retire())
+
+    def _add(self, version: int, weights: Weights) -> None:
+        folder = self._folder / self._name(version)
+        self._write(weights, folder)
+        self._folders[version] = folder
+
+    def _name(self, version: int) -> str:
+        return f"{self._prefix}-v{version}"
+
+    async def _retire(self) -> None:
+        """Remove the versions that nobody uses."""
+        for version in [v for v in self._folders if v != self._newest and v not in self._opponents]:
+            if not self._in_use[version]:
+                folder = self._folders.pop(version)
+                with suppress(LLMError):  # it may be gone with the server
+                    await self._client.unload_adapter(self._name(version))
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+class WeightVersions:
+    """Versions that are all weights of a server's only model, which has one version at a time.
+
+    Args:
+        client: has the server load them.
+        folder: where the weights' folders lie.
+        server: is started with the newest ones.
+    """
+
+    def __init__(self, client: TokenModel, folder: Path, server: VLLMServer) -> None:
+        self._client, self._folder, self._server = client, folder, server
+        self._newest = -1
+        self._folders: dict[int, Path] = {}
+        self._loaded: tuple[int, int] | None = None  # the server's start, and the version
+        self._in_use = 0
+
+    def publish(self, backend: Backend) -> None:
+        """Let the backend's present weights be the newest version; a request that asks for it waits for the others."""
+        folder = self._folder / f"v{backend.version}"
+        backend.save_model(folder)
+        self._folders[backend.version] = self._server.model = folder
+        self._newest = backend.version
+
+    @asynccontextmanager
+    async def use(self, version: int | None) -> AsyncIterator[tuple[str, int]]:
+        version = await self._load_newest()
+        self._in_use += 1
+        try:
+            yield SERVED, version
+        finally:
+            self._in_use -= 1
+
+    def close(self) -> None:
+        """Remove all versions from the disk."""
+        for folder in self._folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _load_newest(self) -> int:
+        """Have the server load the newest version, if it has another one, when no request is under way."""
+        if self._loaded == (self._server.starts, self._newest):
+            return self._newest
+        async with await self._client.exclusive():
+            while self._loaded != (self._server.starts, self._newest):
+                with infrastructure():
+                    while self._in_use:
+                        await asyncio.sleep(0.01)
+                starts, version = self._server.starts, self._newest
+                self._loaded = None
+                await self._client.reload_weights(str(self._folders[version]))
+                self._client.extra_body = {"cache_salt": uuid.uuid4().hex}
+                self._loaded = starts, version
+            for old in [v for v in self._folders if v < self._newest]:
+                shutil.rmtree(self._folders.pop(old), ignore_errors=True)
+        return self._newest

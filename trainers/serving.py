@@ -1,0 +1,128 @@
+"""The vLLM server that answers during a run, started by the run or at a URL."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from marl_gem.errors import ConfigError
+from marl_gem.llm.completions import TokenModel
+from marl_gem.llm.http import Timeouts
+from marl_gem.trainers.backends.adapters import AdapterModel
+from marl_gem.trainers.backends.local import LocalBackend
+from marl_gem.trainers.learner import Learner, device
+from marl_gem.trainers.loop import TrainingLoop
+from marl_gem.trainers.samplers.in_process import InProcessSampler
+from marl_gem.trainers.samplers.vllm import OVERLAP, RemoteServer, Server, VLLMSampler
+from marl_gem.trainers.samplers.vllm_server import SERVED, VLLMServer, check_installed
+from marl_gem.trainers.samplers.vllm_versions import AdapterVersions, WeightVersions
+from marl_gem.trainers.sections import TrainConfig
+
+FOLDER = "vllm"
+"""The folder in the run's folder that holds the server's log and the weights that it reads."""
+
+WEIGHTS = "weights"
+
+TIMEOUT = 3600.0
+"""How many seconds a server may take for an answer."""
+
+
+def check_sampler(config: TrainConfig, learners: int) -> None:
+    """Raises ConfigError if the server that the configuration asks for cannot be started, or cannot serve its policies.
+
+    Args:
+        config: the run's.
+        learners: how many policies learn.
+    """
+    if config.training.staleness:
+        raise ConfigError(OVERLAP)
+    if config.sampler == "vllm":
+        check_installed(config.vllm)
+    if config.policy.lora_rank:
+        return
+    if config.sampler != "vllm":
+        raise ConfigError(
+            f"sampler: a server at a URL ({config.sampler}) serves policies that are adapters (policy.lora_rank); for "
+            'weights of its own the run needs a server that it starts itself (sampler = "vllm")'
+        )
+    if learners > 1:
+        raise ConfigError(
+            f"sampler: a vLLM server has the weights of one model, and {learners} policies learn; make them adapters "
+            '(policy.lora_rank), or let them answer in this process (sampler = "in_process")'
+        )
+
+
+class Serving:
+    """The server of a run.
+
+        serving = Serving(config, folder)
+        try:
+            for seconds in serving.start(loop): ...
+        finally:
+            serving.stop()
+
+    Args:
+        config: the run's.
+        folder: the run's.
+    """
+
+    def __init__(self, config: TrainConfig, folder: Path) -> None:
+        self._config, self._folder = config, (folder / FOLDER).resolve()
+        self._server: VLLMServer | None = None
+        self._samplers: dict[str, VLLMSampler] = {}
+
+    def start(self, loop: TrainingLoop) -> Iterator[int]:
+        """Let the server answer for the policies; yields the seconds that it was waited for.
+
+        Raises:
+            LLMError: the server does not start; the message quotes its log.
+        """
+        shutil.rmtree(self._folder / WEIGHTS, ignore_errors=True)  # of a run that was killed
+        config, timeouts = self._config, Timeouts(read=TIMEOUT, total=TIMEOUT)
+        server: Server
+        if config.sampler == "vllm":
+            server = self._server = self._new_server(loop)
+            client = TokenModel(server.url, SERVED, timeouts=timeouts)
+        else:
+            server = RemoteServer(config.sampler, config.vllm.patience)
+            client = TokenModel(server.url, api_key_env=config.vllm.api_key_env or None, timeouts=timeouts)
+        for name, learner in loop.learners.items():
+            self._samplers[name] = self._sampler(name, learner, client, server)
+        if self._server is not None:
+            yield from self._server.start()
+        loop.set_samplers(self._samplers)
+
+    def stop(self) -> None:
+        """End the server, or remove from it what was published, and remove the weights that it read."""
+        for sampler in self._samplers.values():
+            sampler.close()
+        if self._server is not None:
+            self._server.stop()
+
+    def _new_server(self, loop: TrainingLoop) -> VLLMServer:
+        config = self._config
+        base = next((learner.base for learner in loop.learners.values()), "")  # all adapters share it
+        past = config.training.pool_size if config.league.draw == "episode" else 1
+        return VLLMServer(
+            Path(base),
+            config.vllm,
+            log=self._folder / "server.log",
+            cpu=device(config.device).type == "cpu",
+            half=config.training.precision == "bfloat16",
+            lora_rank=config.policy.lora_rank,
+            adapters=len(loop.learners) * (2 + past),
+        )
+
+    def _sampler(self, name: str, learner: Learner, client: TokenModel, server: Server) -> VLLMSampler:
+        backend, local = learner.backend, learner.sampler
+        assert isinstance(backend, LocalBackend) and isinstance(local, InProcessSampler)
+        folder = self._folder / WEIGHTS / name
+        versions: AdapterVersions | WeightVersions
+        if isinstance(backend.model, AdapterModel):
+            keep = self._config.training.pool_size
+            versions = AdapterVersions(name, client, folder, backend.model.shared.write, keep=keep)
+        else:
+            assert self._server is not None
+            versions = WeightVersions(client, folder, self._server)
+        return VLLMSampler(local, backend, self._config.policy, self._config.vllm, client, server, versions)
