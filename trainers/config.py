@@ -89,6 +89,11 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
             f"{source}: training.episodes is a multiple of the algorithm's group size, {algorithm.needs.group_size}, "
             f"not {config.training.episodes}"
         )
+    if config.training.group_start == "fork" and algorithm.needs.group_size == 1:
+        raise ConfigError(
+            f"{source}: training.group_start is fork, but {config.algorithm.name!r} compares no groups of episodes; "
+            "choose one that does, such as rloo or grpo, or set it to seed"
+        )
     if config.training.staleness and not (algorithm.needs.off_policy or algorithm.needs.linear_loss):
         raise ConfigError(
             f"{source}: training.staleness is {config.training.staleness}, but the loss of {config.algorithm.name!r} "

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -30,7 +31,7 @@ from marl_gem.trainers.learn import learn
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.opponent_pool import Snapshot
 from marl_gem.trainers.pipeline import Pipeline
-from marl_gem.trainers.play import EpisodePlayer
+from marl_gem.trainers.play import EpisodePlayer, Played
 from marl_gem.trainers.samplers.base import Sampler
 from marl_gem.trainers.schedule import TrainingPhase, learning_rate, linear, training_phases
 from marl_gem.trainers.sections import TrainConfig
@@ -85,12 +86,12 @@ class TrainingLoop:
         phase, begun = self.phase, time.perf_counter()
         for name in phase.learners:
             self._prepare(self.learners[name], done=self.updates - phase.start)
-        plan, episodes = self._play()
+        plan, (episodes, repeated) = self._play()
         planned = {entry.id: entry for entry in plan.episodes}
         finished = completed(episodes)
         self._record(phase, finished, planned)
         played = time.perf_counter()
-        learned = self._learn(phase, finished, planned)
+        learned = self._learn(phase, finished, planned, repeated)
         self.updates += 1
         metrics = {
             "update": self.updates,
@@ -121,7 +122,7 @@ class TrainingLoop:
         size = self.algorithm.needs.group_size
         return plan_episodes(self.config, self.phase_of(update), update, self.league, pools, group_size=size)
 
-    def _play(self) -> tuple[Plan, list[Episode]]:
+    def _play(self) -> tuple[Plan, Played]:
         """This update's episodes; with staleness those that may be played by now were or will be begun."""
         training = self.config.training
         if not training.staleness:
@@ -159,9 +160,13 @@ class TrainingLoop:
         self.league.record(results)
 
     def _learn(
-        self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]
+        self,
+        phase: TrainingPhase,
+        episodes: Sequence[Episode],
+        planned: Mapping[str, PlannedEpisode],
+        repeated: Mapping[str, Counter[str]],
     ) -> dict[str, Any]:
-        """Let each policy take its steps on the turns of its seats."""
+        """Let each policy take its steps on the turns of its seats, without those that a group has in common."""
         training, critic = self.config.training, self.algorithm.needs.critic
         found: list[Trajectory] = []
         holders: list[str] = []  # the policy of each trajectory
@@ -171,6 +176,8 @@ class TrainingLoop:
             for agent in entry.learning:
                 final_prompt = self.learners[seating[agent]].sampler.final_prompt if critic else None
                 part = trajectories(episode, (agent,), training.gamma, entry.group, final_prompt)
+                first = repeated[episode.id][agent] if episode.id in repeated else 0
+                part = [trajectory[first:] for trajectory in part if len(trajectory) > first]
                 found += part
                 holders += [seating[agent]] * len(part)
         done = self.updates - phase.start

@@ -17,9 +17,8 @@ from concurrent.futures import Future
 from marl_gem.specs import ScenarioSpec
 from marl_gem.trainers.episode_plan import Plan
 from marl_gem.trainers.opponent_pool import Snapshot
-from marl_gem.trainers.play import EpisodePlayer
+from marl_gem.trainers.play import EpisodePlayer, Played
 from marl_gem.trainers.samplers.base import PlayingCopy
-from marl_gem.types import Episode
 
 
 class Pipeline:
@@ -33,7 +32,7 @@ class Pipeline:
     def __init__(self, specs: Sequence[ScenarioSpec], copies: Mapping[str, PlayingCopy]) -> None:
         self._copies = copies
         self._player = EpisodePlayer(specs, copies)
-        self._pending: deque[tuple[Plan, Future[list[Episode]]]] = deque()
+        self._pending: deque[tuple[Plan, Future[Played]]] = deque()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._turn = asyncio.Lock()  # of the plan that is played; those that wait get it in order
@@ -54,7 +53,7 @@ class Pipeline:
         """
         self._pending.append((plan, asyncio.run_coroutine_threadsafe(self._play(plan, newest), self._loop)))
 
-    def next(self) -> tuple[Plan, list[Episode]]:
+    def next(self) -> tuple[Plan, Played]:
         """The plan that was submitted first, and its episodes in its order, as soon as they are played.
 
         Raises:
@@ -80,7 +79,7 @@ class Pipeline:
     async def _wait(self) -> None:
         await self._stop.wait()
 
-    async def _play(self, plan: Plan, newest: Mapping[str, Snapshot]) -> list[Episode]:
+    async def _play(self, plan: Plan, newest: Mapping[str, Snapshot]) -> Played:
         async with self._turn:
             for name, snapshot in newest.items():
                 self._copies[name].load(snapshot)

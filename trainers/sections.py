@@ -126,6 +126,9 @@ class TrainingConfig(Section, frozen=True):
     updates: Count = 100
     # How many episodes are played for each update, over all scenarios.
     episodes: Positive = 256
+    # Where the episodes of a group start, for algorithms that compare them: all from the same seed, or ("fork") from a
+    # state in the middle of an episode, before a turn that is drawn; what came before is not trained.
+    group_start: Literal["seed", "fork"] = "seed"
     # How many updates the weights that play are behind those that learn. 0 takes turns: play, then learn. With n above
     # 0 the episodes of update k are played with the weights after update k - n, while updates are computed. Tokens are
     # then weighed by how much likelier they are now: by the algorithm, or by `algorithms.base.truncated`.
