@@ -74,7 +74,7 @@ test-numeric: .venv-numeric/.ready
 	@touch $@
 
 test-vllm: setup .venv-vllm/.ready
-	MARL_GEM_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest tests/llm/test_vllm.py
+	MARL_GEM_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest tests/llm/test_vllm.py tests/trainers/test_vllm_training.py
 
 # Where pip does not find torch's CPU build: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test-vllm
 .venv-vllm/.ready:

@@ -58,13 +58,14 @@ def make_learner(
     """
     model = model.to(device(config.device))
     frozen = FrozenModel(model)
+    memory = Memory(config.training.precision, config.training.activation_checkpointing, config.training.packing)
     backend = LocalBackend(
         model,
         tokenizer,
         frozen,
         temperature=config.policy.temperature,
         micro_batch_tokens=config.training.micro_batch_tokens,
-        memory=Memory(config.training.precision, config.training.activation_checkpointing, config.training.packing),
+        memory=memory,
         momentum=config.training.momentum,
     )
     backend.version, backend.reference = version, reference
@@ -74,12 +75,7 @@ def make_learner(
     sampler.llm.autocast = config.training.precision == "bfloat16"
     critic = None
     if make_algorithm(config.algorithm.name, config.algorithm.options).needs.critic:
-        if isinstance(model, AdapterModel):
-            raise ConfigError(
-                f"algorithm.name: {config.algorithm.name!r} has a critic, a model of its own, which adapters do not "
-                "have; set policy.lora_rank = 0, or choose another algorithm"
-            )
-        critic = TurnCritic(model, micro_batch_tokens=config.training.micro_batch_tokens)
+        critic = TurnCritic(model, micro_batch_tokens=config.training.micro_batch_tokens, memory=memory)
     base = model.config.name_or_path if isinstance(model, AdapterModel) else ""
     return Learner(backend, sampler, pool, critic, base)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from marl_gem.errors import ConfigError
@@ -70,7 +70,8 @@ class Serving:
     def __init__(self, config: TrainConfig, folder: Path) -> None:
         self._config, self._folder = config, (folder / FOLDER).resolve()
         self._server: VLLMServer | None = None
-        self._samplers: dict[str, VLLMSampler] = {}
+        self._samplers: list[VLLMSampler] = []
+        self._restore: Callable[[], None] = lambda: None
 
     def start(self, loop: TrainingLoop) -> Iterator[int]:
         """Let the server answer for the policies; yields the seconds that it was waited for.
@@ -79,23 +80,23 @@ class Serving:
             LLMError: the server does not start; the message quotes its log.
         """
         shutil.rmtree(self._folder / WEIGHTS, ignore_errors=True)  # of a run that was killed
-        config, timeouts = self._config, Timeouts(read=TIMEOUT, total=TIMEOUT)
-        server: Server
+        config = self._config
+        server: Server = RemoteServer(config.sampler, config.vllm.patience)
         if config.sampler == "vllm":
             server = self._server = self._new_server(loop)
-            client = TokenModel(server.url, SERVED, timeouts=timeouts)
-        else:
-            server = RemoteServer(config.sampler, config.vllm.patience)
-            client = TokenModel(server.url, api_key_env=config.vllm.api_key_env or None, timeouts=timeouts)
-        for name, learner in loop.learners.items():
-            self._samplers[name] = self._sampler(name, learner, client, server)
+        samplers = {name: self._sampler(name, learner, server) for name, learner in loop.learners.items()}
+        for name, sampler in samplers.items():
+            sampler.sync(loop.learners[name].backend)
         if self._server is not None:
             yield from self._server.start()
-        loop.set_samplers(self._samplers)
+        local = {name: learner.sampler for name, learner in loop.learners.items()}
+        self._restore = lambda: loop.set_samplers(local)
+        loop.set_samplers(samplers)
 
     def stop(self) -> None:
-        """End the server, or remove from it what was published, and remove the weights that it read."""
-        for sampler in self._samplers.values():
+        """End the server, or remove from it what was published; the models in this process answer again."""
+        self._restore()
+        for sampler in self._samplers:
             sampler.close()
         if self._server is not None:
             self._server.stop()
@@ -114,15 +115,26 @@ class Serving:
             adapters=len(loop.learners) * (2 + past),
         )
 
-    def _sampler(self, name: str, learner: Learner, client: TokenModel, server: Server) -> VLLMSampler:
-        backend, local = learner.backend, learner.sampler
-        assert isinstance(backend, LocalBackend) and isinstance(local, InProcessSampler)
-        folder = self._folder / WEIGHTS / name
-        versions: AdapterVersions | WeightVersions
-        if isinstance(backend.model, AdapterModel):
-            keep = self._config.training.pool_size
-            versions = AdapterVersions(name, client, folder, backend.model.shared.write, keep=keep)
-        else:
-            assert self._server is not None
-            versions = WeightVersions(client, folder, self._server)
-        return VLLMSampler(local, backend, self._config.policy, self._config.vllm, client, server, versions)
+    def _sampler(self, name: str, learner: Learner, server: Server) -> VLLMSampler:
+        config, backend = self._config, learner.backend
+        folder, keep = self._folder / WEIGHTS / name, config.training.pool_size
+
+        def beside(local: InProcessSampler) -> VLLMSampler:
+            client = self._client(server)
+            versions: AdapterVersions | WeightVersions
+            if isinstance(backend, LocalBackend) and isinstance(backend.model, AdapterModel):
+                versions = AdapterVersions(name, client, folder, backend.model.shared.write, keep=keep)
+            else:
+                assert self._server is not None
+                versions = WeightVersions(client, folder, self._server)
+            self._samplers.append(VLLMSampler(local, config.policy, config.vllm, client, server, versions, beside))
+            return self._samplers[-1]
+
+        assert isinstance(learner.sampler, InProcessSampler)
+        return beside(learner.sampler)
+
+    def _client(self, server: Server) -> TokenModel:
+        timeouts = Timeouts(read=TIMEOUT, total=TIMEOUT)
+        if self._server is not None:
+            return TokenModel(server.url, SERVED, timeouts=timeouts)
+        return TokenModel(server.url, api_key_env=self._config.vllm.api_key_env or None, timeouts=timeouts)

@@ -23,6 +23,9 @@ LEARNERS = {"numeric_rllib": "ray", "numeric_sb3": "sb3_contrib", "numeric_tians
 MODEL, SERVER = "Qwen/Qwen3-1.7B", "http://127.0.0.1:8000/v1"
 """Where pages expect a server with this model; one with scripted answers takes its part here."""
 
+VLLM = ".venv-vllm/bin/python"
+"""Where pages expect a Python that has vLLM; a stand-in takes its part."""
+
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
@@ -34,6 +37,7 @@ def url() -> Iterator[str]:
 def test_a_page_is_true(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     text = page.read_text("utf-8")
     replace = {MODEL: "tiny", SERVER: request.getfixturevalue("url")} if SERVER in text else {}
+    replace |= {VLLM: str(ROOT / "tests" / "fake_vllm" / "python")}
     run_page(text, tmp_path, replace)
 
 

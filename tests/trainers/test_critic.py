@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from pathlib import Path
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 import torch
 
+from marl_gem.trainers.backends.adapters import SharedBase
 from marl_gem.trainers.batch import Trajectory
 from marl_gem.trainers.critic import TurnCritic
 from marl_gem.trainers.run import TrainingRun
@@ -26,11 +28,25 @@ def batch(seed: int) -> list[Trajectory]:
     return [[*numbered[0][:-1], shown], *numbered[1:]]
 
 
-def critic(seed: int = 1, **options: int) -> TurnCritic:
+def critic(seed: int = 1, micro_batch_tokens: int = 16_384) -> TurnCritic:
     """With a value head that is not 0."""
-    found = TurnCritic(tiny(seed).double(), **options)
+    found = TurnCritic(tiny(seed).double(), micro_batch_tokens=micro_batch_tokens)
     torch.nn.init.normal_(found.head.weight, generator=torch.Generator().manual_seed(0))
     return found
+
+
+def gradient_of(found: TurnCritic, parts: list[Trajectory]) -> torch.Tensor:
+    """The gradient for targets of 1, in the order of the parameters."""
+    gradients: list[torch.Tensor] = []
+
+    def keep(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        parameters = optimizer.param_groups[0]["params"]
+        gradients.extend(p.grad.flatten().clone() for p in parameters if p.grad is not None)
+
+    hook = found.optimizer.register_step_pre_hook(keep)
+    found.fit(parts, [[1.0] * len(part) for part in parts], epochs=1, learning_rate=0.0, max_grad_norm=1e9)
+    hook.remove()
+    return torch.cat(gradients)
 
 
 class TestValues:
@@ -51,6 +67,32 @@ class TestValues:
                 expected.append(found.head(states[0, -1]).item())
             assert [*values, *([after] if part[-1].next_prompt_ids else [])] == pytest.approx(expected, abs=1e-12)
             assert part[-1].next_prompt_ids or after == 0.0
+
+    def test_beside_adapters_it_is_one_more_over_the_same_base(self) -> None:
+        shared, parts = SharedBase(tiny().double(), rank=2, alpha=4), batch(5)
+        policy = shared.adapter("a", seed=1)
+        before = {name: value.clone() for name, value in policy.state_dict().items()}
+        found = TurnCritic(policy)
+        targets = [[1.0] * len(part) for part in parts]
+        for _ in range(3):
+            found.fit(parts, targets, epochs=1, learning_rate=1e-2, max_grad_norm=1.0)
+        assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+        network = copy.deepcopy(shared.activate(found.trunk.adapter.name)).base_model
+        for part, (values, _) in zip(parts, found.values(parts), strict=True):
+            states = [network(torch.tensor([turn.prompt_ids])).last_hidden_state[0, -1] for turn in part]
+            expected = [found.head(state.to(found.head.weight.dtype)).item() for state in states]
+            assert values == pytest.approx(expected, abs=1e-12) and min(map(abs, values)) > 1e-3
+
+    def test_its_gradient_beside_adapters_is_that_of_each_prompt_alone(self) -> None:
+        shared, parts = SharedBase(tiny().double(), rank=2, alpha=4), batch(6)
+        found = TurnCritic(shared.adapter("a", seed=1), micro_batch_tokens=40)
+        torch.nn.init.normal_(found.head.weight)
+        norms = []
+        for merged in (parts, [[turn] for part in parts for turn in part]):
+            taken = copy.deepcopy(found.state())
+            norms.append(gradient_of(found, merged))
+            found.restore(taken)
+        assert (norms[0] - norms[1]).norm() < 1e-12 * norms[1].norm()
 
     def test_it_learns_its_targets(self) -> None:
         found, parts = critic(), batch(3)

@@ -166,6 +166,17 @@ class TestAdapters:
         ids = torch.tensor([[7, 8, 9]])
         assert torch.allclose(plain(ids).logits, adapter(2)(ids).logits, atol=1e-5)
 
+    def test_over_a_bfloat16_model_they_learn_in_float32(self) -> None:
+        adapter = SharedBase(qwen().bfloat16(), rank=4, alpha=8).adapter("a", seed=1)
+        learner, (merged, _) = LocalBackend(adapter, tokenizer(), memory=Memory("bfloat16")), rows_of(9)
+        for weight in (1e-3, 1e-9):  # the first step makes all weights other than 0
+            before = copy_weights(adapter)
+            learner.forward_backward(merged, policy_gradient, denominator=len(merged))
+            learner.step(learning_rate=weight, max_grad_norm=1.0)
+        assert {value.dtype for value in before.values()} == {torch.float32}
+        changed = [not torch.equal(value, before[name]) for name, value in copy_weights(adapter).items()]
+        assert any(changed)
+
     def test_peft_reads_what_was_saved(self, tmp_path: Path) -> None:
         merged, _ = rows_of(9)
         adapter = SharedBase(qwen(), rank=4, alpha=8).adapter("a", seed=1)

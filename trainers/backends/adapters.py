@@ -71,7 +71,10 @@ class SharedBase:
         except ValueError as error:
             raise ConfigError(f"policy.lora_targets: the model cannot be adapted so: {error}") from error
         self._active = unique
-        return AdapterModel(self, unique)
+        adapter = AdapterModel(self, unique)
+        for parameter in adapter.parameters():  # of a bfloat16 model, too: small steps would round to nothing in that
+            parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
+        return adapter
 
     def activate(self, name: str) -> PreTrainedModel:
         """The model with this adapter, until another is activated."""

@@ -19,15 +19,17 @@ from typing import Any
 LOGPROB = -0.5
 
 
+LOG = Path(os.environ.get("FAKE_VLLM_LOG", os.devnull))
+
+
 def note(event: str, **fields: Any) -> None:
-    with Path(os.environ["FAKE_VLLM_LOG"]).open("a") as log:
+    with LOG.open("a") as log:
         log.write(json.dumps({"event": event, **fields}) + "\n")
 
 
 def noted(event: str) -> int:
     """How often something happened, also before a restart."""
-    path = Path(os.environ["FAKE_VLLM_LOG"])
-    return path.read_text().count(f'"event": "{event}"') if path.exists() else 0
+    return LOG.read_text().count(f'"event": "{event}"') if LOG.exists() else 0
 
 
 class Refusal(Exception):
