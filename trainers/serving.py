@@ -14,7 +14,7 @@ from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.learner import Learner, device
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.samplers.in_process import InProcessSampler
-from marl_gem.trainers.samplers.vllm import OVERLAP, RemoteServer, Server, VLLMSampler
+from marl_gem.trainers.samplers.vllm import RemoteServer, Server, VLLMSampler
 from marl_gem.trainers.samplers.vllm_server import SERVED, VLLMServer, check_installed
 from marl_gem.trainers.samplers.vllm_versions import AdapterVersions, WeightVersions
 from marl_gem.trainers.sections import TrainConfig
@@ -35,8 +35,6 @@ def check_sampler(config: TrainConfig, learners: int) -> None:
         config: the run's.
         learners: how many policies learn.
     """
-    if config.training.staleness:
-        raise ConfigError(OVERLAP)
     if config.sampler == "vllm":
         check_installed(config.vllm)
     if config.policy.lora_rank:

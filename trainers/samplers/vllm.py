@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from marl_gem.errors import ConfigError, ContextTooLong, LLMError, ServerUnreachable
+from marl_gem.errors import ContextTooLong, LLMError, ServerUnreachable
 from marl_gem.llm import Sampling
 from marl_gem.llm.completions import TokenModel
 from marl_gem.llm.retry import CircuitBreaker, Retrying
@@ -20,16 +20,10 @@ from marl_gem.llm.wire import split_reasoning
 from marl_gem.policies import LLMPolicy
 from marl_gem.trainers.backends.base import Backend
 from marl_gem.trainers.opponent_pool import Snapshot
-from marl_gem.trainers.samplers.base import PlayingCopy
 from marl_gem.trainers.samplers.in_process import InProcessSampler, llm_policy
 from marl_gem.trainers.samplers.vllm_versions import AdapterVersions, Versions, WeightVersions
 from marl_gem.trainers.sections import PolicyConfig, VLLMConfig
 from marl_gem.types import Episode, Message, Response, ToolSpec
-
-OVERLAP = (
-    "training.staleness: rollouts overlap with updates only where the model answers in this process; set it to 0, or "
-    'sampler = "in_process"'
-)
 
 
 class Server(Protocol):
@@ -209,10 +203,6 @@ class VLLMSampler:
 
     def final_prompt(self, episode: Episode, agent: str) -> tuple[int, ...]:
         return self._local.final_prompt(episode, agent)
-
-    def playing_copy(self) -> PlayingCopy:
-        """Raises ConfigError: a server's versions are published in turn with the updates."""
-        raise ConfigError(OVERLAP)
 
     def close(self) -> None:
         """Take back what was published."""
