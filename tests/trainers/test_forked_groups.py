@@ -137,7 +137,7 @@ class TestGroups:
             assert count["player_0"] >= 1
 
     def test_an_algorithm_without_groups_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match="'rebn' compares no groups of episodes"):
+        with pytest.raises(ConfigError, match="no algorithm compares groups of episodes"):
             kuhn("training.group_start=fork")
 
 

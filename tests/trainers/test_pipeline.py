@@ -207,7 +207,7 @@ class TestWhatIsLearned:
                 return (tokens.advantages * tokens.logprobs).square().sum()
 
         monkeypatch.setattr("marl_gem.trainers.algorithms._algorithms", {"squared": Squared})
-        with pytest.raises(ConfigError, match=r"training\.staleness is 1, but the loss of 'squared'"):
+        with pytest.raises(ConfigError, match=r"training\.staleness is 1, but the loss of policy neither"):
             kuhn("training.staleness=1", "algorithm.name=squared")
         kuhn("algorithm.name=squared")
 
