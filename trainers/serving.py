@@ -113,6 +113,7 @@ class Serving:
         config = self._config
         base = next((learner.base for learner in loop.learners.values()), "")  # all adapters share it
         past = config.training.pool_size if config.league.draw == "episode" else 1
+        copies = 2 if config.training.staleness else 1  # the playing ones have versions of their own
         return VLLMServer(
             Path(base),
             config.vllm,
@@ -120,7 +121,7 @@ class Serving:
             cpu=self._without_gpu,
             half=config.training.precision == "bfloat16",
             lora_rank=max(mine.policy.lora_rank for mine in loop.configs.values()),
-            adapters=len(loop.learners) * (2 + past) * (2 if config.training.staleness else 1),  # also of playing copies
+            adapters=len(loop.learners) * (2 + past) * copies,
         )
 
     def _sampler(self, name: str, learner: Learner, server: Server) -> VLLMSampler:
