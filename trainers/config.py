@@ -22,7 +22,6 @@ from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.specs import PolicySpec, is_learner_name
 from marl_gem.trainers.policy_tables import check_tables, for_policy, policy_names
 from marl_gem.trainers.sections import (
-    PolicyConfig,
     Section,
     TrainConfig,
 )
