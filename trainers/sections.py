@@ -267,6 +267,8 @@ class TrainConfig(Section, frozen=True):
     seats: dict[str, str] = {}
     # When seats change hands, in order.
     phases: tuple[PhaseConfig, ...] = ()
+    # Where metrics are sent besides the run's folder; a resumed run may have others.
+    trackers: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     policy: PolicyConfig = PolicyConfig()
     imitation: ImitationConfig = ImitationConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
