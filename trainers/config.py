@@ -20,8 +20,8 @@ from marl_gem.errors import ConfigError, MissingPackage
 from marl_gem.runs.configuration import rename_keys
 from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.specs import PolicySpec, is_learner_name
+from marl_gem.trainers.policy_tables import check_tables, for_policy, policy_names
 from marl_gem.trainers.sections import (
-    PolicyConfig,
     Section,
     TrainConfig,
 )
@@ -64,15 +64,13 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
     """
     config = check(values, source)
     try:
-        from marl_gem.trainers.algorithms import make_algorithm
+        from marl_gem.trainers.policy_algorithms import group_size, make_algorithms
     except ImportError as error:
         raise MissingPackage(error.name or "torch", "train", "training") from error
-    algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
-    if config.training.episodes % algorithm.needs.group_size:
-        raise ConfigError(
-            f"{source}: training.episodes is a multiple of the algorithm's group size, {algorithm.needs.group_size}, "
-            f"not {config.training.episodes}"
-        )
+    try:
+        group_size(config, make_algorithms(config, policy_names(config)))
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
     return config
 
 
@@ -81,11 +79,12 @@ def check(values: dict[str, Any], source: str) -> TrainConfig:
     _refuse_old_names(values, source)
     config = _converted(values, source)
     _check_finite(config, source)
-    _check_policy(config.policy, source)
+    check_tables(config, source)
     _check_seats(config, source)
     for scenario in config.scenarios:
         _ = scenario.spec
-    _check_adapters(config.policy, source)
+    for name in policy_names(config):
+        _check_policy(for_policy(config, name), source)
     _check_league(config, source)
     _check_sampler(config, source)
     return config
@@ -221,19 +220,32 @@ def _sections_in(kind: Any) -> list[type[Section]]:
 
 def _check_finite(config: TrainConfig, source: str) -> None:
     for name, section in (("policy", config.policy), ("imitation", config.imitation), ("training", config.training)):
-        for field, value in msgspec.structs.asdict(section).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{source}: {name}.{field} is a finite number, not {value}")
+        _check_numbers(f"{source}: {name}", section)
     for scenario in config.scenarios:
         if not math.isfinite(scenario.weight):
             raise ConfigError(f"{source}: a scenario's weight is a finite number, not {scenario.weight}")
 
 
-def _check_policy(policy: PolicyConfig, source: str) -> None:
+def _check_numbers(name: str, section: Section) -> None:
+    for field, value in msgspec.structs.asdict(section).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{name}.{field} is a finite number, not {value}")
+
+
+def _check_policy(config: TrainConfig, source: str) -> None:
+    """What holds for one policy, see `for_policy`."""
+    policy = config.policy
+    _check_numbers(f"{source}: policy", policy)
+    _check_numbers(f"{source}: training", config.training)
     view(policy.view)
     if not policy.start_from and policy.width % policy.heads:
         raise ConfigError(
             f"{source}: policy.width is a multiple of policy.heads, not {policy.width} for {policy.heads}"
+        )
+    if policy.lora_rank and not policy.start_from:
+        raise ConfigError(
+            f"{source}: policy.lora_rank: adapters need a model that has learned something; name its folder in "
+            "policy.start_from"
         )
 
 
@@ -257,14 +269,6 @@ def _check_seats(config: TrainConfig, source: str) -> None:
         raise ConfigError(
             f"{source}: phases start one after the other, before the last of the {config.training.updates} updates, "
             f"not at {given}; set phases along with training.updates (phases=[] for none)"
-        )
-
-
-def _check_adapters(policy: PolicyConfig, source: str) -> None:
-    if policy.lora_rank and not policy.start_from:
-        raise ConfigError(
-            f"{source}: policy.lora_rank: adapters need a model that has learned something; name its folder in "
-            "policy.start_from"
         )
 
 

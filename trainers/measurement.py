@@ -205,10 +205,10 @@ def _analyses(loop: TrainingLoop, phase: TrainingPhase) -> dict[str, dict[str, f
     """What the scenarios' exact analyses say of the policies in a phase, where all seats' policies learn."""
     found = {}
     for index, scenario in enumerate(loop.config.scenarios):
-        learning = phase.learning(index)
-        policies = {seat: loop.learners[who].sampler.exact_policy for seat, who in learning.items()}
+        holding = phase.policies(index)
+        policies = {seat: loop.learners[who].sampler.exact_policy for seat, who in holding.items()}
         strategy = strategy_of(policies)
-        if strategy is None or learning.keys() != phase.seatings[index].keys():
+        if strategy is None or holding.keys() != phase.seatings[index].keys():
             continue
         env = scenario.test_spec.make()
         try:

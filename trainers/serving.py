@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from marl_gem.errors import ConfigError
@@ -13,10 +14,11 @@ from marl_gem.trainers.backends.adapters import AdapterModel
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.learner import Learner, device
 from marl_gem.trainers.loop import TrainingLoop
+from marl_gem.trainers.policy_tables import for_policy, policy_names
 from marl_gem.trainers.samplers.in_process import InProcessSampler
 from marl_gem.trainers.samplers.vllm import RemoteServer, Server, VLLMSampler
 from marl_gem.trainers.samplers.vllm_server import SERVED, VLLMServer, check_installed
-from marl_gem.trainers.samplers.vllm_versions import AdapterVersions, WeightVersions
+from marl_gem.trainers.samplers.vllm_versions import AdapterVersions, WeightVersions, write_model, write_untied
 from marl_gem.trainers.sections import TrainConfig
 
 FOLDER = "vllm"
@@ -37,7 +39,8 @@ def check_sampler(config: TrainConfig, learners: int) -> None:
     """
     if config.sampler == "vllm":
         check_installed(config.vllm)
-    if config.policy.lora_rank:
+    adapted = [for_policy(config, name).policy.lora_rank > 0 for name in policy_names(config)]
+    if all(adapted):
         return
     if config.sampler != "vllm":
         raise ConfigError(
@@ -68,6 +71,7 @@ class Serving:
     def __init__(self, config: TrainConfig, folder: Path) -> None:
         self._config, self._folder = config, (folder / FOLDER).resolve()
         self._server: VLLMServer | None = None
+        self._without_gpu = device(config.device).type == "cpu"
         self._samplers: list[VLLMSampler] = []
         self._restore: Callable[[], None] = lambda: None
 
@@ -107,25 +111,28 @@ class Serving:
             Path(base),
             config.vllm,
             log=self._folder / "server.log",
-            cpu=device(config.device).type == "cpu",
+            cpu=self._without_gpu,
             half=config.training.precision == "bfloat16",
-            lora_rank=config.policy.lora_rank,
+            lora_rank=max(mine.policy.lora_rank for mine in loop.configs.values()),
             adapters=len(loop.learners) * (2 + past),
         )
 
     def _sampler(self, name: str, learner: Learner, server: Server) -> VLLMSampler:
         config, backend = self._config, learner.backend
+        policy = for_policy(config, name).policy
         folder, keep = self._folder / WEIGHTS / name, config.training.pool_size
 
         def beside(local: InProcessSampler) -> VLLMSampler:
             client = self._client(server)
             versions: AdapterVersions | WeightVersions
             if isinstance(backend, LocalBackend) and isinstance(backend.model, AdapterModel):
-                versions = AdapterVersions(name, client, folder, backend.model.shared.write, keep=keep)
+                write = partial(backend.model.shared.write, backend.model.name)
+                versions = AdapterVersions(name, client, folder, write, keep=keep)
             else:
                 assert self._server is not None
-                versions = WeightVersions(client, folder, self._server)
-            self._samplers.append(VLLMSampler(local, config.policy, config.vllm, client, server, versions, beside))
+                write_model_folder = write_untied if self._without_gpu else write_model
+                versions = WeightVersions(client, folder, self._server, write_model_folder)
+            self._samplers.append(VLLMSampler(local, policy, config.vllm, client, server, versions, beside))
             return self._samplers[-1]
 
         assert isinstance(learner.sampler, InProcessSampler)
