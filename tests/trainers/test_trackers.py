@@ -109,10 +109,9 @@ def test_a_resumed_run_may_have_another(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
+    accumulators = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
     interrupted_and_resumed(tmp_path / "run", "tensorboard")
-    found = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    found = accumulators.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     found.Reload()
     expected = [row["return/player_0"] for row in rows(tmp_path / "run") if row["stage"] == "training"]
     events = found.Scalars("return/player_0")
@@ -132,10 +131,9 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("trackio", reason="trackio is not installed")
-    from trackio.sqlite_storage import SQLiteStorage
-
+    storage = importlib.import_module("trackio.sqlite_storage").SQLiteStorage
     interrupted_and_resumed(tmp_path / "run", "trackio")
-    (name,) = [run for run in SQLiteStorage.get_runs("marl_gem") if run.startswith("run-")]
-    logs = SQLiteStorage.get_logs("marl_gem", name)
+    (name,) = [run for run in storage.get_runs("marl_gem") if run.startswith("run-")]
+    logs = storage.get_logs("marl_gem", name)
     assert [entry["step"] for entry in logs] == [0, 1, 2, 3, 4]
     assert all("return/player_0" in entry for entry in logs[1:])
