@@ -41,6 +41,7 @@ class SharedBase:
         except ImportError as error:
             raise MissingPackage("peft", "train", "training adapters") from error
         self.model = model.requires_grad_(False)
+        self.sizes = {"rank": rank, "alpha": alpha, "targets": targets}
         self._peft = peft
         self._config = peft.LoraConfig(
             r=rank, lora_alpha=alpha, target_modules=list(targets) or "all-linear", lora_dropout=0.0, bias="none"
