@@ -55,7 +55,8 @@ def model(seed: int, adapters: bool) -> CausalModel:
 def updated(backend: LocalBackend, rows: list[Row], reference: dict[str, torch.Tensor]) -> list[Any]:
     """All that a backend says in the course of two updates, and its weights and optimizer afterwards."""
     backend.reference = reference
-    loss, said = make_algorithm("grpo", {}).loss, []
+    loss = make_algorithm("grpo", {}).loss
+    said: list[Any] = []
     for _ in range(2):
         said.append(backend.forward_backward(rows, loss, denominator=20, kl_weight=0.3, regularization=REGULARIZATION))
         said.append(backend.step(learning_rate=1e-3, max_grad_norm=1.0))
@@ -81,9 +82,7 @@ def compare(folder: Path) -> None:
         backend, complete, _ = make_sharded(model(1, adapters), tokenizer(), options)
         found = updated(backend, rows, reference)
         assert isinstance(complete, AdapterModel) == adapters, name
-        torch.testing.assert_close(
-            found, expected, rtol=1e-12, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}"
-        )
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
         backend.save_model(folder / name)
     sharded = {type(p).__name__ for p in make_sharded(tiny(), tokenizer(), {})[0].model.parameters()}
     assert sharded == {"DTensor"}

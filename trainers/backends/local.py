@@ -96,7 +96,7 @@ class LocalBackend:
                 with autocast(self.model, self._memory):
                     tokens = self._tokens(layout, reference, regularization)
                 value = loss(tokens._replace(kl_weight=kl_weight, denominator=denominator, token_count=token_count))
-                (value * factor).backward()
+                (value * factor).backward()  # type: ignore[no-untyped-call]
                 if factor:
                     metrics.add(value, tokens)
         means = self._over_processes(metrics).means()

@@ -88,7 +88,7 @@ class ShardedBackend(LocalBackend):
     ) -> None:
         self.index, self.performing = index, True
         super().__init__(model, tokenizer, frozen, **options)
-        self._kind, self._names = type(model), list(untied(model))
+        self._names = list(untied(model))
         self._sharded = isinstance(model, PreTrainedModel)
         if isinstance(model, PreTrainedModel):
             _shard(model)
@@ -159,7 +159,7 @@ class ShardedBackend(LocalBackend):
         if isinstance(self.model, AdapterModel):
             super().save_model(folder)
             return
-        network = self._kind(self.model.config).to(self.model.dtype)
+        network = _new_network(self.model)
         network.generation_config = self.model.generation_config
         load_weights(network, self.weights())
         network.save_pretrained(folder)
@@ -185,7 +185,7 @@ class ShardedBackend(LocalBackend):
         return functools.reduce(TokenMetrics.plus, ranks.gather(metrics), TokenMetrics())
 
     def _read(self, reference: CausalModel | None, layout: Layout, **options: Any) -> TokenStatistics:
-        if not self._sharded:
+        if isinstance(self.model, AdapterModel):
             return super()._read(reference, layout, **options)
         read = functools.partial(self._readout, self.model, reference, layout, **options)
         found: TokenStatistics = self.model.within_forward(read)
@@ -198,9 +198,7 @@ class FrozenCopy(FrozenModel):
     def _new(self) -> CausalModel:
         if isinstance(self._like, AdapterModel):
             return self._like.sibling()
-        kind = next(base for base in type(self._like).__mro__ if not issubclass(base, FSDPModule))
-        new: PreTrainedModel = kind(self._like.config).to(self._like.device, self._like.dtype)
-        return new
+        return _new_network(self._like).to(self._like.device)
 
 
 def make_sharded(
@@ -287,6 +285,13 @@ def _shard(model: PreTrainedModel) -> None:
 def _call(_: PreTrainedModel, read: Callable[[], TokenStatistics]) -> TokenStatistics:
     """What becomes a method of a sharded model, during which its weights are there; its results may be no views."""
     return TokenStatistics(*(values.clone() for values in read()))
+
+
+def _new_network(model: PreTrainedModel) -> PreTrainedModel:
+    """A model like a sharded one, complete and on the CPU, with other numbers."""
+    kind: Any = next(base for base in type(model).__mro__ if not issubclass(base, FSDPModule))
+    network: PreTrainedModel = kind(model.config).to(model.dtype)
+    return network
 
 
 def _complete(value: torch.Tensor) -> torch.Tensor:
