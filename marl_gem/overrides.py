@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import tomllib
 from collections.abc import Iterable
 from typing import Any
@@ -54,6 +55,20 @@ def read_value(text: str) -> Any:
     if _depth(value) > DEEPEST:
         raise ConfigError(_too_deep(text))
     return value
+
+
+def split_call(text: str) -> tuple[str, list[tuple[str, Any]]]:
+    """The name and the assignments in a text such as `name=value,option=value`, with values as `read_value` reads them.
+
+    The option of the value that follows the name itself is empty.
+    """
+    first, *assignments = re.split(r",(?=\s*\w+\s*=)", text)
+    name, equals, value = first.partition("=")
+    pairs = [("", read_value(value))] if equals else []
+    for assignment in assignments:
+        option, _, value = assignment.partition("=")
+        pairs.append((option.strip(), read_value(value)))
+    return name.strip(), pairs
 
 
 def _too_deep(text: str) -> str:

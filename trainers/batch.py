@@ -153,6 +153,7 @@ def trajectories(
     gamma: float,
     group: str = "",
     final_prompt: Callable[[Episode, str], tuple[int, ...]] | None = None,
+    reward: float | None = None,
 ) -> list[Trajectory]:
     """The trajectories of these agents in one episode; an agent without a turn has none.
 
@@ -163,6 +164,7 @@ def trajectories(
         group: see `Transition.group`; by default the episode is a group of its own.
         final_prompt: gives the prompt that shows what an agent saw last in an episode that was cut off, for
             `Transition.next_prompt_ids`; by default there is none.
+        reward: what the agent gets at its last turn, in place of all rewards of the scenario; by default these stay.
 
     Raises:
         ConfigError: a turn holds no tokens, because no model in this process answered it.
@@ -172,7 +174,10 @@ def trajectories(
         turns = episode.turns_of(agent)
         if any(not turn.response.token_ids for turn in turns):
             raise ConfigError(f"{agent!r} in episode {episode.id} answered without tokens; only models can be trained")
-        returns = discounted_returns([turn.reward for turn in turns], gamma)
+        rewards = [turn.reward for turn in turns]
+        if reward is not None:
+            rewards = [0.0] * (len(turns) - 1) + [reward][: len(turns)]
+        returns = discounted_returns(rewards, gamma)
         trajectory = [
             Transition(
                 episode=episode.id,
@@ -184,7 +189,7 @@ def trajectories(
                 action_ids=turn.response.token_ids,
                 logprobs=turn.response.logprobs,
                 version=turn.response.version,
-                reward=turn.reward,
+                reward=rewards[index],
                 return_=return_,
                 cut=turn.response.finish_reason == "length",
             )

@@ -11,10 +11,11 @@ from marl_gem import registry
 from marl_gem.errors import ConfigError, UnknownScenario
 from marl_gem.faults import close_env
 from marl_gem.specs import ScenarioSpec, load_policy
-from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.config import read, recipes
 from marl_gem.trainers.learner import device
 from marl_gem.trainers.memory_plan import MemoryPlan, check_memory
+from marl_gem.trainers.policy_algorithms import group_size, make_algorithms
+from marl_gem.trainers.policy_tables import for_policy, policy_names
 from marl_gem.trainers.schedule import learner_seats, shares, training_phases
 from marl_gem.trainers.sections import PolicyConfig, TrainConfig, TrainingScenario
 from marl_gem.trainers.starting_point import check_start, imitators, start_text
@@ -43,7 +44,10 @@ def check(config: TrainConfig) -> MemoryPlan:
         from marl_gem.trainers.serving import check_sampler  # needs aiohttp
 
         check_sampler(config, len(learners))
-    networks = [check_start(config, name) for name in learners if start_text(config, name)] or [_tiny(config.policy)]
+    networks = {
+        name: check_start(config, name) if start_text(config, name) else _tiny(for_policy(config, name).policy)
+        for name in learners
+    }
     _check_shares(config)
     _check_imitated(config)
     for index, scenario in enumerate(config.scenarios):
@@ -58,7 +62,8 @@ def check(config: TrainConfig) -> MemoryPlan:
         for opponent in config.league.fixed:
             load_policy(opponent, scenario.spec, agents=scenario.spec.inspect().agents)
         _check_random_play(scenario, _at_random(config, scenario, learners))
-    return check_memory(config, max(networks, key=PreTrainedModel.num_parameters), len(learners))
+    largest = max(networks, key=lambda name: networks[name].num_parameters())
+    return check_memory(for_policy(config, largest), networks[largest], len(learners))
 
 
 def _tiny(policy: PolicyConfig) -> PreTrainedModel:
@@ -108,8 +113,8 @@ def _check_names(scenario: str, taken: set[str]) -> None:
 
 def _check_shares(config: TrainConfig) -> None:
     """Every scenario has episodes in every update."""
-    group_size = make_algorithm(config.algorithm.name, config.algorithm.options).needs.group_size
-    counts = shares(config.training.episodes, [scenario.weight for scenario in config.scenarios], group_size)
+    size = group_size(config, make_algorithms(config, policy_names(config)))
+    counts = shares(config.training.episodes, [scenario.weight for scenario in config.scenarios], size)
     if 0 in counts:
         raise ConfigError(
             f"of {config.training.episodes} episodes in an update none would be of "

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ from marl_gem.runs.configuration import differences
 from marl_gem.runs.files import replacing_folder
 from marl_gem.runs.folder import checkpoints, updates_of
 from marl_gem.specs import ScenarioSpec
-from marl_gem.trainers.algorithms.base import Stateful
 from marl_gem.trainers.backends.adapters import CausalModel, SharedBase
 from marl_gem.trainers.backends.base import Weights
 from marl_gem.trainers.backends.frozen import fits
@@ -62,6 +61,8 @@ from marl_gem.trainers.learner import Learner, make_learner
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.opponent_pool import Snapshot
 from marl_gem.trainers.played import parse_played
+from marl_gem.trainers.policy_algorithms import algorithm_state, restore_algorithms
+from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.samplers.in_process import llm_policy
 from marl_gem.trainers.schedule import SHARED_POLICY, learner_seats
 from marl_gem.trainers.sections import PolicyConfig, TrainConfig
@@ -127,8 +128,12 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
         raise CheckpointError(f"{path} was written under another configuration: {'; '.join(changes)}")
     config = config or parse_stored(state.config, f"{path}/{STATE}")
     set_threads(config)
-    shared = _load_base(path, state, config.policy, half=config.training.precision == "bfloat16")
-    learners = {name: _read_learner(path, name, policy, config, shared) for name, policy in state.policies.items()}
+    configs = {name: for_policy(config, name) for name in state.policies}
+    half = config.training.precision == "bfloat16"
+    shared = _load_base(path, state, [mine.policy for mine in configs.values()], half=half)
+    learners = {
+        name: _read_learner(path, name, policy, configs[name], shared) for name, policy in state.policies.items()
+    }
     loop = TrainingLoop(config, learners, updates=state.updates)
     _restore_memories(path, state, loop)
     trained = sorted(learner_seats(loop.phases))
@@ -162,17 +167,18 @@ def load_policy(path: Path, scenario: ScenarioSpec | str, learner: str = "") -> 
     run = path.resolve().parent.parent.name
     alone = list(state.policies) == [SHARED_POLICY]
     policies = {}
-    shared = _load_base(path, state, config.policy, half=torch.cuda.is_available())
+    configs = {name: config.of(name) for name in state.policies}
+    shared = _load_base(path, state, configs.values(), half=torch.cuda.is_available())
     for name, policy in state.policies.items():
         if name != (learner or name):
             continue
         llm = TransformersLLM(
-            *_load_model(path / name / MODEL, name, shared),
+            *_load_model(path / name / MODEL, name, configs[name], shared),
             name=run if alone else f"{run}/{name}",
-            template_options=config.policy.chat_template_kwargs,
+            template_options=configs[name].chat_template_kwargs,
         )
         llm.version = policy.updates
-        policies[name] = llm_policy(config.policy, llm)
+        policies[name] = llm_policy(configs[name], llm)
     if alone or learner:
         return policies[learner or SHARED_POLICY]
     holders = config.holders(ids.index(scenario.id), scenario.inspect().agents, state.updates)
@@ -185,8 +191,7 @@ def _restore_memories(path: Path, state: CheckpointState, loop: TrainingLoop) ->
     """Put back what algorithm and league remember."""
     try:
         loop.league.restore(state.league)
-        if isinstance(loop.algorithm, Stateful):
-            loop.algorithm.restore(state.algorithm)
+        restore_algorithms(loop.algorithms, state.algorithm)
     except Exception as error:  # the algorithm may be somebody else's
         raise CheckpointError(f"{path} is damaged: {STATE}: {type(error).__name__}: {error}. {ADVICE}") from error
 
@@ -221,14 +226,13 @@ def _write(draft: Path, loop: TrainingLoop) -> None:
         if broken := not_finite(tensors):
             raise TrainingError(_diverged(draft.parent, name, broken, loop.updates))
         policies[name] = _write_learner(draft / name, learner, tensors)
-    algorithm = loop.algorithm
     base = next((learner.base for learner in loop.learners.values() if learner.base), "")
     write_state(
         draft,
         loop.updates,
         policies,
         msgspec.to_builtins(loop.config),
-        algorithm=algorithm.state() if isinstance(algorithm, Stateful) else {},
+        algorithm=algorithm_state(loop.algorithms),
         league=loop.league.state(),
         base=fingerprint(base) if base else "",
         base_folder=base,
@@ -272,32 +276,33 @@ def _write_learner(folder: Path, learner: Learner, tensors: Weights) -> PolicySt
 
 
 def _load_base(
-    path: Path, state: CheckpointState, policy: PolicyConfig, *, half: bool
+    path: Path, state: CheckpointState, policies: Iterable[PolicyConfig], *, half: bool
 ) -> tuple[SharedBase, PreTrainedTokenizerBase] | None:
-    """The model over which the checkpoint's policies are adapters; None if they are models of their own.
+    """The model over which policies of the checkpoint are adapters; None if all are models of their own.
 
     Raises:
         CheckpointError: it is not where it was, or is another one.
     """
-    if not policy.lora_rank:
+    adapted = next((policy for policy in policies if policy.lora_rank), None)
+    if adapted is None:
         return None
-    folder = state.base_folder or policy.start_from
+    folder = state.base_folder or adapted.start_from
     if fingerprint(folder) != state.base:
         raise CheckpointError(
             f"{path} holds adapters, but {folder!r} is not the model over which they were trained. Put that "
             "model back in its place, as seen from the working directory"
         )
-    return load_base(policy, folder, half=half)
+    return load_base(adapted, folder, half=half)
 
 
 def _load_model(
-    folder: Path, name: str, shared: tuple[SharedBase, PreTrainedTokenizerBase] | None
+    folder: Path, name: str, policy: PolicyConfig, shared: tuple[SharedBase, PreTrainedTokenizerBase] | None
 ) -> tuple[CausalModel, PreTrainedTokenizerBase]:
     """A policy's model and tokenizer: its own, or an adapter over a shared one."""
-    if shared is None:
+    if shared is None or not policy.lora_rank:
         return load_pretrained(folder)
     base, tokenizer = shared
-    return load_adapter(base, name, folder), tokenizer
+    return load_adapter(base, name, folder, policy), tokenizer
 
 
 def _read_learner(
@@ -307,7 +312,7 @@ def _read_learner(
     config: TrainConfig,
     shared: tuple[SharedBase, PreTrainedTokenizerBase] | None,
 ) -> Learner:
-    model, tokenizer = _load_model(path / name / MODEL, name, shared)
+    model, tokenizer = _load_model(path / name / MODEL, name, config.policy, shared)
     optimizer, frozen = _load_file(path / name, OPTIMIZER), _load_file(path / name, FROZEN)
     parts = {name: _part(frozen, name) for name in dict.fromkeys(key.partition("/")[0] for key in frozen)}
     expected = {*["reference"] * policy.reference, *(f"version-{version}" for version in policy.pool)}

@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
+import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -19,18 +20,10 @@ from marl_gem.errors import ConfigError, MissingPackage
 from marl_gem.runs.configuration import rename_keys
 from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.specs import PolicySpec, is_learner_name
+from marl_gem.trainers.policy_tables import check_tables, for_policy, policy_names
 from marl_gem.trainers.sections import (
-    AlgorithmConfig,
-    EvaluationConfig,
-    ImitationConfig,
-    LeagueConfig,
-    PhaseConfig,
-    PolicyConfig,
     Section,
     TrainConfig,
-    TrainingConfig,
-    TrainingScenario,
-    VLLMConfig,
 )
 from marl_gem.views import view
 
@@ -54,17 +47,8 @@ RENAMED = {
 RENAMED_SECTIONS = {"self_play": "training", "record": "evaluation"}
 
 
-_SECTIONS: dict[str, type[Section]] = {
-    "scenarios": TrainingScenario,
-    "phases": PhaseConfig,
-    "policy": PolicyConfig,
-    "imitation": ImitationConfig,
-    "algorithm": AlgorithmConfig,
-    "training": TrainingConfig,
-    "league": LeagueConfig,
-    "vllm": VLLMConfig,
-    "evaluation": EvaluationConfig,
-}
+SHORT_FORMS = ("scenario", "options", "test_options", "wrappers")
+"""What may stand at the top in place of one table of `scenarios`."""
 
 
 def parse(values: dict[str, Any], source: str) -> TrainConfig:
@@ -80,15 +64,13 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
     """
     config = check(values, source)
     try:
-        from marl_gem.trainers.algorithms import make_algorithm
+        from marl_gem.trainers.policy_algorithms import group_size, make_algorithms
     except ImportError as error:
         raise MissingPackage(error.name or "torch", "train", "training") from error
-    algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
-    if config.training.episodes % algorithm.needs.group_size:
-        raise ConfigError(
-            f"{source}: training.episodes is a multiple of the algorithm's group size, {algorithm.needs.group_size}, "
-            f"not {config.training.episodes}"
-        )
+    try:
+        group_size(config, make_algorithms(config, policy_names(config)))
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
     return config
 
 
@@ -97,11 +79,12 @@ def check(values: dict[str, Any], source: str) -> TrainConfig:
     _refuse_old_names(values, source)
     config = _converted(values, source)
     _check_finite(config, source)
-    _check_policy(config.policy, source)
+    check_tables(config, source)
     _check_seats(config, source)
     for scenario in config.scenarios:
         _ = scenario.spec
-    _check_adapters(config.policy, source)
+    for name in policy_names(config):
+        _check_policy(for_policy(config, name), source)
     _check_league(config, source)
     _check_sampler(config, source)
     return config
@@ -156,9 +139,12 @@ def read_config(folder: Path) -> TrainConfig:
 def canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
     """The same with `scenarios` in place of its shorter forms."""
     values = dict(values)
-    short = {name: values.pop(name) for name in ("scenario", "options", "test_options", "wrappers") if name in values}
+    short = {name: values.pop(name) for name in SHORT_FORMS if name in values}
     if "scenario" not in short and not values.get("scenarios"):
-        raise ConfigError(f"{source}: name what is trained on, as in scenario = 'game:KuhnPoker-v0'")
+        unknown = [name for name in values if name not in TrainConfig.__struct_fields__]
+        near = [name for name in unknown if difflib.get_close_matches(name, ["scenario", "scenarios"], 1)]
+        hint = f"; did you mean scenario where it says {near[0]!r}?" if near else ""
+        raise ConfigError(f"{source}: name what is trained on, as in scenario = 'game:KuhnPoker-v0'{hint}")
     if "scenarios" in values:
         if short:
             raise ConfigError(
@@ -200,12 +186,12 @@ def _did_you_mean(message: str) -> str:
     if not found:
         return ""
     unknown, _, path = rest.partition("`")
-    section = path.partition("$.")[2].rstrip("`").partition("[")[0]
-    here = {field: field for field in _SECTIONS.get(section, TrainConfig).__struct_fields__}
-    kinds: dict[str, type[msgspec.Struct]] = {"": TrainConfig, **_SECTIONS}
-    elsewhere = {
-        field: f"{name}.{field}" if name else field for name, kind in kinds.items() for field in kind.__struct_fields__
-    }
+    sections = _sections(TrainConfig)
+    section = re.sub(r"\[[^]]*\]", "", path.partition("$")[2].rstrip("`")).strip(".")
+    here = {field: field for field in sections.get(section, TrainConfig).__struct_fields__}
+    if not section:
+        here |= {field: field for field in SHORT_FORMS}
+    elsewhere = {field: f"{name}.{field}".strip(".") for name, kind in sections.items() for field in _names(kind)}
     exact = {field: name for field, name in elsewhere.items() if field == unknown}
     for fields in (exact, here, elsewhere):
         if near := difflib.get_close_matches(unknown, fields, 1):
@@ -213,21 +199,53 @@ def _did_you_mean(message: str) -> str:
     return ""
 
 
+def _names(section: type[Section]) -> tuple[str, ...]:
+    return section.__struct_fields__
+
+
+def _sections(kind: type[Section], name: str = "") -> dict[str, type[Section]]:
+    """The sections of a configuration by their dotted names; that of all of it has an empty name."""
+    found = {name: kind}
+    for field in msgspec.structs.fields(kind):
+        for inner in _sections_in(field.type):
+            found |= _sections(inner, f"{name}.{field.encode_name}".strip("."))
+    return found
+
+
+def _sections_in(kind: Any) -> list[type[Section]]:
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return [kind]
+    return [section for argument in get_args(kind) for section in _sections_in(argument)]
+
+
 def _check_finite(config: TrainConfig, source: str) -> None:
     for name, section in (("policy", config.policy), ("imitation", config.imitation), ("training", config.training)):
-        for field, value in msgspec.structs.asdict(section).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{source}: {name}.{field} is a finite number, not {value}")
+        _check_numbers(f"{source}: {name}", section)
     for scenario in config.scenarios:
         if not math.isfinite(scenario.weight):
             raise ConfigError(f"{source}: a scenario's weight is a finite number, not {scenario.weight}")
 
 
-def _check_policy(policy: PolicyConfig, source: str) -> None:
+def _check_numbers(name: str, section: Section) -> None:
+    for field, value in msgspec.structs.asdict(section).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{name}.{field} is a finite number, not {value}")
+
+
+def _check_policy(config: TrainConfig, source: str) -> None:
+    """What holds for one policy, see `for_policy`."""
+    policy = config.policy
+    _check_numbers(f"{source}: policy", policy)
+    _check_numbers(f"{source}: training", config.training)
     view(policy.view)
     if not policy.start_from and policy.width % policy.heads:
         raise ConfigError(
             f"{source}: policy.width is a multiple of policy.heads, not {policy.width} for {policy.heads}"
+        )
+    if policy.lora_rank and not policy.start_from:
+        raise ConfigError(
+            f"{source}: policy.lora_rank: adapters need a model that has learned something; name its folder in "
+            "policy.start_from"
         )
 
 
@@ -254,19 +272,15 @@ def _check_seats(config: TrainConfig, source: str) -> None:
         )
 
 
-def _check_adapters(policy: PolicyConfig, source: str) -> None:
-    if policy.lora_rank and not policy.start_from:
-        raise ConfigError(
-            f"{source}: policy.lora_rank: adapters need a model that has learned something; name its folder in "
-            "policy.start_from"
-        )
-
-
 def _check_league(config: TrainConfig, source: str) -> None:
     league = config.league
     for who in league.fixed:
         if is_learner_name(who):
-            raise ConfigError(f"{source}: league.fixed names policies that never learn, such as random; not {who!r}")
+            near = difflib.get_close_matches(who, ["random"], 1)
+            hint = f". Did you mean {near[0]}?" if near else ""
+            raise ConfigError(
+                f"{source}: league.fixed names policies that never learn, such as random; not {who!r}{hint}"
+            )
         _check_fixed(f"{source}: league.fixed", who)
     if not any((league.past, league.prioritized, league.latest, *league.fixed.values())):
         raise ConfigError(f"{source}: league: all weights are 0; give one kind of opponents a weight above 0")

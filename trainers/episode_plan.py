@@ -18,8 +18,8 @@ class PlannedEpisode:
     """An episode that is to be played.
 
     `scenario` is the index of its scenario, `learning` the seats that learn from it, `group` what it shares with the
-    episodes that start from the same state. `opponents` hold the other seats whose policies learn, by seat; in all
-    other seats whose policies learn are the newest versions.
+    episodes that start from the same state. `opponents` hold other seats of the run's policies, by seat; in all
+    other seats of these are the newest versions.
     """
 
     id: str
@@ -81,15 +81,14 @@ def plan_episodes(
     draw = _Draw(config, update, league, pools)
     planned: list[PlannedEpisode] = []
     for scenario, count in enumerate(counts):
-        learning = phase.learning(scenario)
-        seats = list(learning)
-        against_pool = round(config.training.opponent_pool_fraction * count) if len(seats) > 1 else 0
+        policies, seats = phase.policies(scenario), list(phase.learning(scenario))
+        fraction = config.training.opponent_pool_fraction if seats and len(policies) > 1 else 0.0
+        against_pool = round(fraction * count)
         for episode in range(count):
             index, start = len(planned), episode - episode % group_size  # of the group
             trained = (seats[start // group_size % len(seats)],) if start < against_pool else tuple(seats)
-            opponents = {
-                seat: draw(learning[trained[0]], learning[seat], start) for seat in seats if seat not in trained
-            }
+            met = [seat for seat in policies if seat not in trained] if start < against_pool else []
+            opponents = {seat: draw(policies[trained[0]], policies[seat], start) for seat in met}
             first = index - episode % group_size
             planned.append(
                 PlannedEpisode(

@@ -15,6 +15,7 @@ from marl_gem.trainers.demonstrations import demonstration_trajectories
 from marl_gem.trainers.episode_plan import seed_part
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.loop import TrainingLoop
+from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.rows import merge
 from marl_gem.trainers.samplers.in_process import InProcessSampler
 from marl_gem.trainers.schedule import TrainingPhase, learner_seats
@@ -63,7 +64,7 @@ def warm_up(
             trajectory
             for episodes, agents in zip(demonstrations, seats, strict=True)
             for trajectory in demonstration_trajectories(
-                episodes, agents, learner.sampler.llm, view(config.policy.view)
+                episodes, agents, learner.sampler.llm, view(for_policy(config, name).policy.view)
             )
         ]
         if not shown:
@@ -78,7 +79,7 @@ def warm_up(
             steps=plan.steps,
             batch=plan.batch,
             learning_rate=plan.learning_rate,
-            max_grad_norm=config.training.max_grad_norm,
+            max_grad_norm=for_policy(config, name).training.max_grad_norm,
             seed=derive_seed(config.seed, "imitation", *seed_part(name)),
         )
         policy = {"policy": name} if len(learners) > 1 else {}

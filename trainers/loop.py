@@ -20,15 +20,17 @@ from statistics import fmean
 from typing import Any
 
 from marl_gem.runs.outcomes import outcomes
-from marl_gem.trainers.algorithms import make_algorithm
 from marl_gem.trainers.backends.base import Weights
-from marl_gem.trainers.batch import Batch, Trajectory, completed, trajectories
+from marl_gem.trainers.batch import Trajectory, completed, trajectories
 from marl_gem.trainers.episode_plan import Plan, PlannedEpisode, plan_episodes
 from marl_gem.trainers.garbage import paused_collector
 from marl_gem.trainers.league import League, Opponent
-from marl_gem.trainers.learn import learn
+from marl_gem.trainers.learn import PolicyStep, learn
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.play import EpisodePlayer
+from marl_gem.trainers.policy_algorithms import group_size, make_algorithms
+from marl_gem.trainers.policy_tables import for_policy
+from marl_gem.trainers.rewards import SeatEpisodes, SeatReward
 from marl_gem.trainers.samplers.base import Sampler
 from marl_gem.trainers.schedule import TrainingPhase, learning_rate, linear, training_phases
 from marl_gem.trainers.sections import TrainConfig
@@ -48,10 +50,12 @@ class TrainingLoop:
         self.config = config
         self.learners = dict(learners)
         self.updates = updates
-        self.algorithm = make_algorithm(config.algorithm.name, config.algorithm.options)
+        self.configs = {name: for_policy(config, name) for name in self.learners}
+        self.algorithms = make_algorithms(config, self.learners)
+        self.rewards = {name: SeatReward.parse(mine.training.reward) for name, mine in self.configs.items()}
         self.specs = [scenario.spec for scenario in config.scenarios]
         self.phases = training_phases(config, [spec.inspect().agents for spec in self.specs])
-        several = any(len(p.learning(index)) > 1 for p in self.phases for index in range(len(self.specs)))
+        several = any(len(p.policies(index)) > 1 for p in self.phases for index in range(len(self.specs)))
         self._uses_pool = several and config.training.opponent_pool_fraction > 0
         self.league = League(config.league)
         self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
@@ -75,9 +79,10 @@ class TrainingLoop:
         Raises:
             MarlGemError: every episode failed.
         """
-        phase, begun = self.phase, time.perf_counter()
-        for name in phase.learners:
-            self._prepare(self.learners[name], done=self.updates - phase.start)
+        begun, done = time.perf_counter(), self.updates - self.phase.start
+        for name in self.phase.learners:
+            self._prepare(name, done=done)
+        phase = self.phase.at(self.updates, self.config.training.alternate_every)
         plan = self._plan(phase)
         with paused_collector():
             episodes = asyncio.run(self.player.play(plan))
@@ -100,9 +105,9 @@ class TrainingLoop:
         }
         return metrics, episodes
 
-    def _prepare(self, learner: Learner, *, done: int) -> None:
-        """Set the reference and keep a snapshot, if it is time, after so many updates of the phase."""
-        training = self.config.training
+    def _prepare(self, name: str, *, done: int) -> None:
+        """Set a policy's reference and keep a snapshot, if it is time, after so many updates of the phase."""
+        learner, training = self.learners[name], self.configs[name].training
         moves = done == 0 or (training.reference_every and done % training.reference_every == 0)
         if moves and (training.kl or training.kl_final):
             learner.backend.set_reference()
@@ -113,7 +118,7 @@ class TrainingLoop:
     def _plan(self, phase: TrainingPhase) -> Plan:
         """This update's episodes."""
         pools = {name: learner.pool for name, learner in self.learners.items()}
-        size = self.algorithm.needs.group_size
+        size = group_size(self.config, self.algorithms)
         return plan_episodes(self.config, phase, self.updates, self.league, pools, group_size=size)
 
     def _record(self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]) -> None:
@@ -133,33 +138,61 @@ class TrainingLoop:
         self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]
     ) -> dict[str, Any]:
         """Let each policy take its steps on the turns of its seats."""
-        training, critic = self.config.training, self.algorithm.needs.critic
         found: list[Trajectory] = []
         holders: list[str] = []  # the policy of each trajectory
+        paid = self._paid(phase, episodes, planned)
         for episode in episodes:
             entry = planned[episode.id]
-            seating = phase.seatings[entry.scenario]
             for agent in entry.learning:
-                final_prompt = self.learners[seating[agent]].sampler.final_prompt if critic else None
-                part = trajectories(episode, (agent,), training.gamma, entry.group, final_prompt)
+                name = phase.seatings[entry.scenario][agent]
+                final_prompt = self.learners[name].sampler.final_prompt if self._needs_critic(name) else None
+                gamma, reward = self.configs[name].training.gamma, paid.get((episode.id, agent))
+                part = trajectories(episode, (agent,), gamma, entry.group, final_prompt, reward)
                 found += part
-                holders += [seating[agent]] * len(part)
-        done = self.updates - phase.start
-        return learn(
-            Batch(found, training.gamma),
-            holders,
-            {name: self.learners[name] for name in phase.learners},
-            self.algorithm,
+                holders += [name] * len(part)
+        steps = {name: self._policy_step(name, phase) for name in phase.learners}
+        return _mean_rewards(paid) | learn(found, holders, steps, name_metrics=len(self.learners) > 1)
+
+    def _needs_critic(self, name: str) -> bool:
+        return self.algorithms[name].needs.critic
+
+    def _policy_step(self, name: str, phase: TrainingPhase) -> PolicyStep:
+        """How a policy learns in this update."""
+        training, done = self.configs[name].training, self.updates - phase.start
+        return PolicyStep(
+            self.learners[name],
+            self.algorithms[name],
             training,
-            learning_rate=learning_rate(training, done, phase.length),
-            kl_weight=linear(training.kl, training.kl_final, done, phase.length),
-            name_metrics=len(self.learners) > 1,
+            learning_rate(training, done, phase.length),
+            linear(training.kl, training.kl_final, done, phase.length),
         )
+
+    def _paid(
+        self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]
+    ) -> dict[tuple[str, str], float]:
+        """By episode and agent what policies with a reward of their own get for an episode."""
+        paid: dict[tuple[str, str], float] = {}
+        for scenario in range(len(self.specs)):
+            for agent, name in phase.learning(scenario).items():
+                reward = self.rewards[name]
+                entries = ((episode, planned[episode.id]) for episode in episodes)
+                mine = [(e, entry) for e, entry in entries if entry.scenario == scenario and agent in entry.learning]
+                if reward is not None and mine:
+                    learned_from = [episode for episode, _ in mine]
+                    values = reward(SeatEpisodes(agent, learned_from, [entry.group for _, entry in mine]))
+                    paid |= {(e.id, agent): value for e, value in zip(learned_from, values, strict=True)}
+        return paid
 
 
 def _halved(weights: Weights, half: bool) -> Weights:
     """The weights, in bfloat16 if `half`: what a run computes in, and enough for an opponent."""
     return {name: value.bfloat16() if half else value for name, value in weights.items()}
+
+
+def _mean_rewards(paid: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """The mean of what each agent got in place of the scenario's rewards."""
+    agents = dict.fromkeys(agent for _, agent in paid)
+    return {f"reward/{agent}": fmean(value for (_, who), value in paid.items() if who == agent) for agent in agents}
 
 
 def _mean_returns(

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from marl_gem import registry
-from marl_gem.evaluation.tally import Tally, tally
+from marl_gem.evaluation.tally import Tally, mean_score_interval, tally
 from marl_gem.faults import close_env
 from marl_gem.policies import Policy
 from marl_gem.rollout import Job, collect
@@ -56,6 +56,8 @@ class Measurement(msgspec.Struct, frozen=True):
     matchups: list[Matchup]
     # For each scenario with an exact analysis its numbers, by name.
     analyses: dict[str, dict[str, float]] = {}
+    # The 95% interval of the score; older runs did not keep it.
+    score_interval: tuple[float, float] | None = None
     # Who answered for the policies that learn: the run's `sampler`. Exact analyses are made in the run's process.
     sampler: str = "in_process"
 
@@ -121,6 +123,7 @@ def measure(
         mean_return=fmean(counts.mean_return for counts in scored),
         matchups=matchups,
         analyses=_analyses(loop, (phases or loop.phases)[-1]) if analyse else {},
+        score_interval=mean_score_interval([list(matchup.agents.values()) for matchup in counted]),
         sampler=loop.config.sampler,
     ), played
 
@@ -202,10 +205,10 @@ def _analyses(loop: TrainingLoop, phase: TrainingPhase) -> dict[str, dict[str, f
     """What the scenarios' exact analyses say of the policies in a phase, where all seats' policies learn."""
     found = {}
     for index, scenario in enumerate(loop.config.scenarios):
-        learning = phase.learning(index)
-        policies = {seat: loop.learners[who].sampler.exact_policy for seat, who in learning.items()}
+        holding = phase.policies(index)
+        policies = {seat: loop.learners[who].sampler.exact_policy for seat, who in holding.items()}
         strategy = strategy_of(policies)
-        if strategy is None or learning.keys() != phase.seatings[index].keys():
+        if strategy is None or holding.keys() != phase.seatings[index].keys():
             continue
         env = scenario.test_spec.make()
         try:

@@ -11,14 +11,11 @@ from marl_gem.errors import JournalError
 from marl_gem.runs.folder import EPISODES, METRICS
 from marl_gem.runs.journal import Journal, read_rows
 from marl_gem.runs.lock import RunLock
+from marl_gem.runs.metric_names import renamed
 from marl_gem.types import Episode, to_json
 
 Stage: TypeAlias = Literal["imitation", "before", "training", "after"]
 """The part of a run that a row of metrics belongs to."""
-
-OLD_STAGES = {"warm-up": "imitation", "self-play": "training"}
-OLD_NAMES = {"games": "episodes_played", "flat": "zero_variance", "divergence": "kl", "drift": "logprob_diff"}
-"""Names in the rows of older runs, and what they are called now."""
 
 Row: TypeAlias = dict[str, Any]
 
@@ -42,6 +39,8 @@ METRIC_FORMULAS = {
     "policy that sampled diverges from the present one, nats",
     "win_rate": "the policy's mean score against an opponent, over the episodes in which it learned alone: 1 for a win "
     "or a success, 0.5 for a draw; results count 0.95 as much with each further update",
+    "rating": "strength on Elo's scale, from all the results that win_rate is made of: 1000 for the average of those "
+    "who met, 200 more for an expected score of 76% (Bradley and Terry's model)",
     "cut": "the share of turns whose answer was cut short at the greatest length",
     "kl_paid": 'with `kl_in = "reward"`: the mean over turns of the sum of ln p(token) - ln p_ref(token), nats',
     "critic_loss": "half the mean squared error of the critic's values in its last step",
@@ -52,11 +51,14 @@ METRIC_FORMULAS = {
     "divided by what the device could do in that time in bfloat16",
     "turns": "how many transitions the policy learned from",
     "rows": "how many rows of tokens they were merged into",
+    "reward": "mean over episodes of what the seat was trained with in place of the scenario's rewards, where its "
+    "policy has a `reward`",
     "return": "mean undiscounted return of the seat over the episodes in which it learned",
     "episodes_played": "how many episodes of the update were played to their end",
     "failed": "how many episodes of the update failed; they are left out",
     "illegal": "the share of turns with an illegal action",
     "score": "the run's score, measured: see the report",
+    "score_interval": "the 95% interval of the score: [low, high]",
     "first_score": "in co-evolution, before the first update: the score of the first phase's seating",
     "measurement": "the whole measurement: who held which seat, and how that went",
     "matchups": "measured at the end of a phase: its seatings",
@@ -113,7 +115,7 @@ def read_metrics(folder: Path) -> list[Row]:
     Raises:
         JournalError: the file cannot be read, or a line is damaged; the message gives its number.
     """
-    rows = [_renamed(row) for row in read_rows(folder / METRICS)]
+    rows = [renamed(row) for row in read_rows(folder / METRICS)]
     for number, row in enumerate(rows, 1):
         if not all(isinstance(row.get(name), kinds) for name, kinds in _FIELDS.items()):
             raise JournalError(
@@ -121,15 +123,3 @@ def read_metrics(folder: Path) -> list[Row]:
                 "back from a copy, or start a new run under another name"
             )
     return rows
-
-
-def _renamed(row: Row) -> Row:
-    if "phase" not in row:
-        return row
-    row = dict(row)
-    stage = row.pop("phase")
-    renamed = {}
-    for name, value in row.items():
-        base, slash, rest = name.partition("/")
-        renamed[OLD_NAMES.get(base, base) + slash + rest] = value
-    return {**renamed, "stage": OLD_STAGES.get(stage, stage)}

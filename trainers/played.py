@@ -15,6 +15,7 @@ import msgspec
 from marl_gem.errors import ConfigError
 from marl_gem.specs import is_learner_name
 from marl_gem.trainers.config import canonical
+from marl_gem.trainers.policy_tables import policy_config
 from marl_gem.trainers.schedule import SHARED_POLICY
 from marl_gem.trainers.sections import PolicyConfig
 from marl_gem.views import view
@@ -42,6 +43,11 @@ class PlayedConfig(msgspec.Struct, frozen=True):
     seats: dict[str, str] = {}
     phases: tuple[PlayedPhase, ...] = ()
     policy: PolicyConfig = PolicyConfig()
+    policies: dict[str, dict[str, Any]] = {}
+
+    def of(self, name: str) -> PolicyConfig:
+        """The section `policy` as it holds for one policy."""
+        return policy_config(self.policy, self.policies.get(name, {}))
 
     @property
     def title(self) -> str:
@@ -78,9 +84,11 @@ def parse_played(values: dict[str, Any], source: str) -> PlayedConfig:
     """
     try:
         config = msgspec.convert(canonical(values, source), PlayedConfig)
+        played = [config.policy, *map(config.of, config.policies)]
     except (msgspec.ValidationError, UnicodeError) as error:
         raise ConfigError(f"{source}: {error}") from error
-    if not math.isfinite(config.policy.temperature):
-        raise ConfigError(f"{source}: policy.temperature is a finite number, not {config.policy.temperature}")
-    view(config.policy.view)
+    for policy in played:
+        if not math.isfinite(policy.temperature):
+            raise ConfigError(f"{source}: policy.temperature is a finite number, not {policy.temperature}")
+        view(policy.view)
     return config

@@ -209,7 +209,7 @@ class TrainingRun:
         yield Progress("before", 0, 1, {})
         measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
         first = [matchup.score for matchup in measured.matchups[: len(loop.specs)]]
-        row = {"score": measured.score, **({} if self.config.is_self_play else {"first_score": fmean(first)})}
+        row = {**_score(measured), **({} if self.config.is_self_play else {"first_score": fmean(first)})}
         log.write(0, "before", {**row, "measurement": msgspec.to_builtins(measured), "seconds": seconds}, episodes)
         checkpoint.save(self.folder / CHECKPOINTS, loop)
         self.loop = loop
@@ -225,10 +225,10 @@ class TrainingRun:
             metrics["seconds"] = log.rows[-1]["seconds"] + time.monotonic() - begun
             if loop.updates == phase.end < training.updates:
                 measured, _ = measure(loop, evaluation.final_episodes, "final", [phase])
-                metrics |= {"score": measured.score, "matchups": msgspec.to_builtins(measured.matchups)}
+                metrics |= {**_score(measured), "matchups": msgspec.to_builtins(measured.matchups)}
             elif loop.updates % evaluation.probe_every == 0:
                 measured, _ = measure(loop, evaluation.probe_episodes, f"probe {loop.updates}", [phase])
-                metrics["score"] = measured.score
+                metrics |= _score(measured)
             log.write(loop.updates, "training", metrics, episodes[: training.keep_episodes])
             if "score" in metrics and time.monotonic() - self._drawn > DRAWN_EVERY:
                 self._draw(log)
@@ -240,7 +240,7 @@ class TrainingRun:
         """Measure the policies again, and write the report."""
         yield Progress("after", 0, 1, {})
         measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
-        row = {"score": measured.score, "measurement": msgspec.to_builtins(measured)}
+        row = {**_score(measured), "measurement": msgspec.to_builtins(measured)}
         log.write(loop.updates, "after", {**row, "seconds": log.rows[-1]["seconds"]}, episodes)
         before = next(row for row in log.rows if row["stage"] == "before")
         title = self.config.title
@@ -257,6 +257,11 @@ class TrainingRun:
         )
         write_json(self.folder / REPORT, msgspec.to_builtins(self.report))
         yield Progress("after", 1, 1, log.rows[-1])
+
+
+def _score(measured: Measurement) -> dict[str, Any]:
+    """What a row of metrics says of the score."""
+    return {"score": measured.score, "score_interval": measured.score_interval}
 
 
 def branch(source: Path, updates: int, folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from marl_gem.errors import ConfigError
@@ -20,24 +20,37 @@ Seating: TypeAlias = dict[str, str]
 
 @dataclass(frozen=True)
 class TrainingPhase:
-    """The updates from `start` up to, not including, `end`, and who holds the seats in them.
+    """The updates from `start` up to, not including, `end`, who holds the seats in them, and who learns.
 
-    `seatings` has one entry for each of the run's scenarios, in their order.
+    `seatings` has one entry for each of the run's scenarios, in their order. `only` are the policies that learn; empty
+    for all that hold a seat.
     """
 
     start: int
     end: int
     seatings: tuple[Seating, ...]
+    only: tuple[str, ...] = ()
+
+    def policies(self, scenario: int) -> Seating:
+        """The seats of a scenario, by its index, that policies of the run hold, and these policies' names."""
+        return {seat: who for seat, who in self.seatings[scenario].items() if is_learner_name(who)}
 
     def learning(self, scenario: int) -> Seating:
-        """The seats of a scenario, by its index, whose policies learn, and these policies' names."""
-        return {seat: who for seat, who in self.seatings[scenario].items() if is_learner_name(who)}
+        """Those of them whose policies learn."""
+        return {seat: who for seat, who in self.policies(scenario).items() if not self.only or who in self.only}
 
     @property
     def learners(self) -> tuple[str, ...]:
         """The names of the policies that learn."""
         learning = (self.learning(scenario) for scenario in range(len(self.seatings)))
         return tuple(dict.fromkeys(who for seats in learning for who in seats.values()))
+
+    def at(self, update: int, alternate_every: int) -> TrainingPhase:
+        """The phase as it is at an update: with an interval one policy learns at a time, in turn."""
+        if not alternate_every or len(self.learners) < 2:
+            return self
+        turn = (update - self.start) // alternate_every
+        return replace(self, only=(self.learners[turn % len(self.learners)],))
 
     @property
     def length(self) -> int:
@@ -61,12 +74,19 @@ def training_phases(config: TrainConfig, agents: Sequence[Sequence[str]]) -> lis
     seatings = [_seating(config, index, seats) for index, seats in enumerate(agents)]
     starts = [0, *(phase.start for phase in config.phases)]
     ends = [*starts[1:], config.training.updates]
-    phases = []
-    for start, end, changes in zip(starts, ends, [{}, *(phase.seats for phase in config.phases)], strict=True):
+    phases: list[TrainingPhase] = []
+    changed = [({}, config.learning), *((phase.seats, phase.learning) for phase in config.phases)]
+    for start, end, (changes, only) in zip(starts, ends, changed, strict=True):
         if unknown := [seat for seat in changes if not any(seat in seating for seating in seatings)]:
             raise ConfigError(f"phases: {config.title} has no agent {unknown[0]!r}")
         seatings = [{seat: changes.get(seat, who) for seat, who in seating.items()} for seating in seatings]
         phases.append(TrainingPhase(start, end, tuple(seatings)))
+        if idle := [name for name in only if name not in phases[-1].learners]:
+            raise ConfigError(
+                f"learning: {idle[0]!r} holds no seat from update {start} on; there are "
+                f"{', '.join(phases[-1].learners) or 'no policies that could learn'}"
+            )
+        phases[-1] = replace(phases[-1], only=only)
         if not phases[-1].learners:
             raise ConfigError(
                 f"nobody learns from update {start} on; give a seat the name of a policy, in small letters"
@@ -97,12 +117,12 @@ def _seating(config: TrainConfig, index: int, agents: Sequence[str]) -> Seating:
 
 
 def learner_seats(phases: Sequence[TrainingPhase]) -> dict[str, tuple[set[str], ...]]:
-    """The policies that learn at any time, by name, and for each scenario the seats that they ever hold."""
-    names = dict.fromkeys(name for phase in phases for name in phase.learners)
+    """The run's policies, by name, and for each scenario the seats that they ever hold."""
     scenarios = range(len(phases[0].seatings))
+    names = dict.fromkeys(who for phase in phases for index in scenarios for who in phase.policies(index).values())
     return {
         name: tuple(
-            {seat for phase in phases for seat, who in phase.learning(scenario).items() if who == name}
+            {seat for phase in phases for seat, who in phase.policies(scenario).items() if who == name}
             for scenario in scenarios
         )
         for name in names

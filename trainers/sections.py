@@ -170,6 +170,13 @@ class TrainingConfig(Section, frozen=True):
     activation_checkpointing: bool = False
     # Whether rows lie one after the other instead of being padded to the same length; their positions keep them apart.
     packing: bool = False
+    # So many episodes start from the same state; 0 for as many as the algorithms compare, as a rule 1.
+    group_size: Count = 0
+    # What the policies are rewarded with in place of the scenario's rewards, over an episode: empty for these,
+    # "curriculum=0.5", or `package.module:function`; see `marl_gem.trainers.rewards`.
+    reward: str = ""
+    # The policies learn by turns, each for so many updates, in the order of the seats; 0 for all at once.
+    alternate_every: Count = 0
     # The share of episodes in which one seat learns and earlier versions of the policies hold the other learning seats.
     opponent_pool_fraction: Share = 0.25
     # A version of each policy goes into its pool every so many of its updates.
@@ -243,7 +250,9 @@ class PhaseConfig(Section, frozen=True):
     # The update from which on it holds, from 1 up.
     start: Positive
     # Who holds these seats from then on; seats that are not named stay as they were.
-    seats: dict[str, str]
+    seats: dict[str, str] = {}
+    # The policies that learn in this phase, of those that hold a seat; the others play as they are. Empty for all.
+    learning: tuple[str, ...] = ()
 
 
 class TrainConfig(Section, frozen=True):
@@ -265,7 +274,10 @@ class TrainConfig(Section, frozen=True):
     # line's --seat (random, scripted:NAME, MODEL@URL, hf:FOLDER, runs/x@120, ...) and does not learn. Empty: one
     # policy holds all seats.
     seats: dict[str, str] = {}
-    # When seats change hands, in order.
+    # The policies that learn before the first of `phases`, of those that hold a seat; the others play as they are.
+    # Empty for all.
+    learning: tuple[str, ...] = ()
+    # When seats change hands, or other policies learn, in order.
     phases: tuple[PhaseConfig, ...] = ()
     policy: PolicyConfig = PolicyConfig()
     imitation: ImitationConfig = ImitationConfig()
@@ -274,6 +286,10 @@ class TrainConfig(Section, frozen=True):
     league: LeagueConfig = LeagueConfig()
     vllm: VLLMConfig = VLLMConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    # What differs for one policy, by its name: any field of `policy`, the fields of `training` that
+    # `marl_gem.trainers.policy_tables` lists (learning_rate, kl, kl_final, gamma, entropy, reward, ...), and
+    # `algorithm`, a name or { name = ..., options = {...} }.
+    policies: dict[str, dict[str, Any]] = {}
 
     @property
     def is_self_play(self) -> bool:

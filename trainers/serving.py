@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from marl_gem.errors import ConfigError
@@ -13,6 +14,7 @@ from marl_gem.trainers.backends.adapters import AdapterModel
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.learner import Learner, device
 from marl_gem.trainers.loop import TrainingLoop
+from marl_gem.trainers.policy_tables import for_policy, policy_names
 from marl_gem.trainers.samplers.in_process import InProcessSampler
 from marl_gem.trainers.samplers.vllm import RemoteServer, Server, VLLMSampler
 from marl_gem.trainers.samplers.vllm_server import SERVED, VLLMServer, check_installed
@@ -37,7 +39,8 @@ def check_sampler(config: TrainConfig, learners: int) -> None:
     """
     if config.sampler == "vllm":
         check_installed(config.vllm)
-    if config.policy.lora_rank:
+    adapted = [for_policy(config, name).policy.lora_rank > 0 for name in policy_names(config)]
+    if all(adapted):
         return
     if config.sampler != "vllm":
         raise ConfigError(
@@ -68,7 +71,8 @@ class Serving:
     def __init__(self, config: TrainConfig, folder: Path) -> None:
         self._config, self._folder = config, (folder / FOLDER).resolve()
         self._server: VLLMServer | None = None
-        self._samplers: dict[str, VLLMSampler] = {}
+        self._samplers: list[VLLMSampler] = []
+        self._restore: Callable[[], None] = lambda: None
 
     def start(self, loop: TrainingLoop) -> Iterator[int]:
         """Let the server answer for the policies; yields the seconds that it was waited for.
@@ -77,23 +81,23 @@ class Serving:
             LLMError: the server does not start; the message quotes its log.
         """
         shutil.rmtree(self._folder / WEIGHTS, ignore_errors=True)  # of a run that was killed
-        config, timeouts = self._config, Timeouts(read=TIMEOUT, total=TIMEOUT)
-        server: Server
+        config = self._config
+        server: Server = RemoteServer(config.sampler, config.vllm.patience)
         if config.sampler == "vllm":
             server = self._server = self._new_server(loop)
-            client = TokenModel(server.url, SERVED, timeouts=timeouts)
-        else:
-            server = RemoteServer(config.sampler, config.vllm.patience)
-            client = TokenModel(server.url, api_key_env=config.vllm.api_key_env or None, timeouts=timeouts)
-        for name, learner in loop.learners.items():
-            self._samplers[name] = self._sampler(name, learner, client, server)
+        samplers = {name: self._sampler(name, learner, server) for name, learner in loop.learners.items()}
+        for name, sampler in samplers.items():
+            sampler.sync(loop.learners[name].backend)
         if self._server is not None:
             yield from self._server.start()
-        loop.set_samplers(self._samplers)
+        local = {name: learner.sampler for name, learner in loop.learners.items()}
+        self._restore = lambda: loop.set_samplers(local)
+        loop.set_samplers(samplers)
 
     def stop(self) -> None:
-        """End the server, or remove from it what was published, and remove the weights that it read."""
-        for sampler in self._samplers.values():
+        """End the server, or remove from it what was published; the models in this process answer again."""
+        self._restore()
+        for sampler in self._samplers:
             sampler.close()
         if self._server is not None:
             self._server.stop()
@@ -108,19 +112,32 @@ class Serving:
             log=self._folder / "server.log",
             cpu=device(config.device).type == "cpu",
             half=config.training.precision == "bfloat16",
-            lora_rank=config.policy.lora_rank,
+            lora_rank=max(mine.policy.lora_rank for mine in loop.configs.values()),
             adapters=len(loop.learners) * (2 + past),
         )
 
-    def _sampler(self, name: str, learner: Learner, client: TokenModel, server: Server) -> VLLMSampler:
-        backend, local = learner.backend, learner.sampler
-        assert isinstance(backend, LocalBackend) and isinstance(local, InProcessSampler)
-        folder = self._folder / WEIGHTS / name
-        versions: AdapterVersions | WeightVersions
-        if isinstance(backend.model, AdapterModel):
-            keep = self._config.training.pool_size
-            versions = AdapterVersions(name, client, folder, backend.model.shared.write, keep=keep)
-        else:
-            assert self._server is not None
-            versions = WeightVersions(client, folder, self._server)
-        return VLLMSampler(local, backend, self._config.policy, self._config.vllm, client, server, versions)
+    def _sampler(self, name: str, learner: Learner, server: Server) -> VLLMSampler:
+        config, backend = self._config, learner.backend
+        policy = for_policy(config, name).policy
+        folder, keep = self._folder / WEIGHTS / name, config.training.pool_size
+
+        def beside(local: InProcessSampler) -> VLLMSampler:
+            client = self._client(server)
+            versions: AdapterVersions | WeightVersions
+            if isinstance(backend, LocalBackend) and isinstance(backend.model, AdapterModel):
+                write = partial(backend.model.shared.write, backend.model.name)
+                versions = AdapterVersions(name, client, folder, write, keep=keep)
+            else:
+                assert self._server is not None
+                versions = WeightVersions(client, folder, self._server)
+            self._samplers.append(VLLMSampler(local, policy, config.vllm, client, server, versions, beside))
+            return self._samplers[-1]
+
+        assert isinstance(learner.sampler, InProcessSampler)
+        return beside(learner.sampler)
+
+    def _client(self, server: Server) -> TokenModel:
+        timeouts = Timeouts(read=TIMEOUT, total=TIMEOUT)
+        if self._server is not None:
+            return TokenModel(server.url, SERVED, timeouts=timeouts)
+        return TokenModel(server.url, api_key_env=self._config.vllm.api_key_env or None, timeouts=timeouts)

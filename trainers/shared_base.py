@@ -30,17 +30,22 @@ def load_base(policy: PolicyConfig, folder: str | Path, *, half: bool) -> tuple[
     """
     model, tokenizer = load_pretrained(folder, torch.bfloat16 if half else torch.float32)
     model.config.name_or_path = str(folder)
-    alpha = policy.lora_alpha or 2 * policy.lora_rank
-    return SharedBase(model, rank=policy.lora_rank, alpha=alpha, targets=policy.lora_targets), tokenizer
+    return SharedBase(model, rank=policy.lora_rank, alpha=policy.lora_alpha, targets=policy.lora_targets), tokenizer
 
 
-def load_adapter(shared: SharedBase, name: str, folder: Path) -> AdapterModel:
+def load_adapter(shared: SharedBase, name: str, folder: Path, policy: PolicyConfig) -> AdapterModel:
     """The adapter of a policy from its folder in a checkpoint.
+
+    Args:
+        shared: the model over which it is one.
+        name: of the policy.
+        folder: the adapter's.
+        policy: says how large the adapter is.
 
     Raises:
         CheckpointError: it is damaged, or of another model.
     """
-    adapter = shared.adapter(name, seed=0)
+    adapter = shared.adapter(name, seed=0, rank=policy.lora_rank, alpha=policy.lora_alpha)
     try:
         weights = {key.removeprefix("base_model.model."): value for key, value in load_file(folder / ADAPTER).items()}
         if broken := not_finite(weights):
@@ -65,7 +70,7 @@ def load_merged(
         CheckpointError, ConfigError: see `load_base` and `load_adapter`.
     """
     shared, _ = load_base(policy, folder, half=False)
-    weights = shared.merged_weights(load_adapter(shared, "merged", adapter).name)
+    weights = shared.merged_weights(load_adapter(shared, "merged", adapter, policy).name)
     model, tokenizer = load_pretrained(folder)
     model.load_state_dict(weights)
     return model, tokenizer

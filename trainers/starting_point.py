@@ -22,6 +22,7 @@ from marl_gem.trainers.backends.adapters import ADAPTER
 from marl_gem.trainers.checkpoint_folder import find, is_trained
 from marl_gem.trainers.checkpoint_state import MODEL, STATE, CheckpointState, read_state
 from marl_gem.trainers.played import parse_played
+from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.sections import PolicyConfig, TrainConfig
 
 FIELD = "policy.start_from"
@@ -59,13 +60,13 @@ def starting_point(config: TrainConfig, name: str) -> StartingPoint:
     model = folder / _learner(spec, state, name) / MODEL
     if not (model / ADAPTER).exists():
         return StartingPoint(model)
-    policy = parse_played(state.config, f"{folder}/{STATE}").policy
+    policy = parse_played(state.config, f"{folder}/{STATE}").of(model.parent.name)
     return StartingPoint(Path(state.base_folder or policy.start_from), model, policy)
 
 
 def start_text(config: TrainConfig, name: str) -> str:
     """What the configuration says about where this policy begins; empty for random weights."""
-    return config.policy.start_from
+    return for_policy(config, name).policy.start_from
 
 
 def begins_trained(config: TrainConfig, name: str) -> bool:
@@ -101,8 +102,9 @@ def check_start(config: TrainConfig, name: str) -> PreTrainedModel:
         network = check_pretrained(point.model)
     except CheckpointError as error:
         raise ConfigError(f"{FIELD}: {error}") from error
-    if point.policy and config.policy.lora_rank:
-        _check_same_adapters(config.policy, point.policy)
+    mine = for_policy(config, name).policy
+    if point.policy and mine.lora_rank:
+        _check_same_adapters(mine, point.policy)
     return network
 
 
@@ -128,18 +130,30 @@ def pinned(config: TrainConfig) -> TrainConfig:
     Raises:
         ConfigError: there is no such checkpoint.
     """
-    return msgspec.structs.replace(
-        config, policy=msgspec.structs.replace(config.policy, start_from=_pinned(config.policy.start_from))
-    )
+    policy = msgspec.structs.replace(config.policy, start_from=_pinned(config.policy.start_from))
+    tables = {name: {**table} for name, table in config.policies.items()}
+    for table in tables.values():
+        if isinstance(text := table.get("start_from"), str):
+            table["start_from"] = _pinned(text)
+    return msgspec.structs.replace(config, policy=policy, policies=tables)
 
 
 def with_pins(wanted: TrainConfig, config: TrainConfig) -> TrainConfig:
     """`wanted`, with the checkpoint's number that `config` has where both name the same run."""
-    text, stored = wanted.policy.start_from, config.policy.start_from
+    policy = msgspec.structs.replace(
+        wanted.policy, start_from=_with_pin(wanted.policy.start_from, config.policy.start_from)
+    )
+    tables = {name: {**table} for name, table in wanted.policies.items()}
+    for name, table in tables.items():
+        if isinstance(text := table.get("start_from"), str):
+            table["start_from"] = _with_pin(text, str(config.policies.get(name, {}).get("start_from", "")))
+    return msgspec.structs.replace(wanted, policy=policy, policies=tables)
+
+
+def _with_pin(text: str, stored: str) -> str:
+    """`stored` if it names the same run as `text`, with a checkpoint's number, else `text`."""
     run, _, rest = stored.rpartition("@")
-    if run and text == run + "".join(rest.partition(":")[1:]):
-        return msgspec.structs.replace(wanted, policy=msgspec.structs.replace(wanted.policy, start_from=stored))
-    return wanted
+    return stored if run and text == run + "".join(rest.partition(":")[1:]) else text
 
 
 def _pinned(text: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import textwrap
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import msgspec
 
 from generate.markdown import Undocumented, code, escape, table
+from marl_gem.trainers.config_text import field_comments
 
 INTRO = """# Training configuration
 
@@ -87,7 +87,7 @@ def fields(struct: type[msgspec.Struct]) -> list[Field]:
 
 def _own_fields(struct: type[msgspec.Struct]) -> list[Field]:
     source = textwrap.dedent(inspect.getsource(struct))
-    lines = source.splitlines()
+    comments = field_comments(struct)
     types = {field.name: field.type for field in msgspec.structs.fields(struct)}
     (definition,) = ast.parse(source).body
     assert isinstance(definition, ast.ClassDef)
@@ -97,20 +97,12 @@ def _own_fields(struct: type[msgspec.Struct]) -> list[Field]:
             name = statement.target.id
             if isinstance(types[name], type) and issubclass(types[name], msgspec.Struct):
                 continue  # a section of its own
-            comment = _comment_above(lines, statement.lineno - 1)
+            comment = comments[name]
             if not comment:
                 raise Undocumented(f"{struct.__module__}.{struct.__qualname__}.{name} has no comment above it")
             default = ast.unparse(statement.value) if statement.value else ""
             found.append(Field(name, _type(types[name], statement.annotation), default, comment))
     return found
-
-
-def _comment_above(lines: list[str], index: int) -> str:
-    comment: list[str] = []
-    while index > 0 and (match := re.match(r"\s*# ?(.*)", lines[index - 1])):
-        comment.insert(0, match[1])
-        index -= 1
-    return " ".join(comment)
 
 
 def _type(kind: Any, written: ast.expr) -> str:

@@ -61,6 +61,9 @@ def train(
             metavar="RUN", help="Go on with this run's folder; RUN@120 with --name goes on from there in a new folder."
         ),
     ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the complete configuration as TOML, and do nothing else.")
+    ] = False,
     runs: Annotated[Path, typer.Option(help="Where runs lie.")] = Path("runs"),
 ) -> None:
     """Train by self-play or co-evolution. Ctrl-C stops after the update at hand; --resume goes on from there."""
@@ -72,6 +75,9 @@ def train(
         settings = [f"training.updates={updates}", *(settings or [])]
     source, checkpoint = _resumed(resume) if resume else (None, None)
     values = _values(what, source, _assignments(settings, seed, policy, sampler, options), wrappers)
+    if print_config:
+        _print_config(values, updates if source else None)
+        return
     try:  # torch takes seconds to import, so it comes after what can be said without it
         from marl_gem.trainers.config import parse
         from marl_gem.trainers.run import TrainingRun
@@ -98,6 +104,16 @@ def _serves() -> bool:
     serve()
     ranks.end()
     return True
+
+
+def _print_config(values: dict[str, Any], updates: int | None) -> None:
+    """Print a configuration as it would run."""
+    from marl_gem.trainers.config import check
+    from marl_gem.trainers.config_text import to_toml
+
+    if updates is not None:
+        values = apply_overrides(values, [f"training.updates={updates}"])
+    sys.stdout.write(to_toml(check(values, "the command line")))
 
 
 def _resumed(text: Path) -> tuple[Path, int | None]:

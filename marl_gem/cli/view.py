@@ -25,7 +25,12 @@ LISTED = 50
 
 
 def view(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, a folder of runs, or a JSONL file.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="A run's folder, a folder of runs, or a JSONL file. The curves of several overlap."
+        ),
+    ],
     text: Annotated[bool, typer.Option("--text", help="Show it here, in the terminal.")] = False,
     episode: Annotated[str | None, typer.Option(help="Show this episode: the number of its line, or its id.")] = None,
     agent: Annotated[str | None, typer.Option(help="This agent's view; in a list, episodes with this agent.")] = None,
@@ -47,7 +52,7 @@ def view(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
     """Look at runs and episodes: on a page in the browser or, with --text, in the terminal."""
-    library = RunLibrary(path)
+    library = RunLibrary(*paths)
     chosen = _choose(library, run)
     query = Query(frozenset(filters or ()), agent or "", model or "", search, sort, reverse)
     if chosen is None and (episode or query != Query()):
@@ -57,7 +62,9 @@ def view(
     else:
         if chosen:
             chosen.read_ahead(0)  # while the browser starts
-        _serve(library, _address(chosen, query, episode, agent), port, browser)
+        several = [run.name for run in library.runs().values() if run.is_training] if len(paths) > 1 else []
+        overlaid = f"#/training?{urlencode([('run', name) for name in sorted(several)])}" if several else ""
+        _serve(library, overlaid or _address(chosen, query, episode, agent), port, browser)
 
 
 def _show(

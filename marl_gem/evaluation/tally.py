@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -42,8 +42,10 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def score_interval(self) -> tuple[float, float]:
-        """The 95% interval of the score: by the normal approximation in contests, Wilson's in tasks."""
-        if not self.is_contest:
+        """The 95% interval of the score: Wilson's in tasks and where all contests ended alike, with a win or a loss;
+        otherwise by the normal approximation.
+        """
+        if not self.is_contest or self.games in (self.win, self.loss):
             return wilson(self.success, self.games)
         second_moment = (self.win + self.draw / 4) / self.games
         half = 1.96 * math.sqrt(max(second_moment - self.score**2, 0.0) / self.games)
@@ -63,6 +65,21 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
+def mean_score_interval(groups: Sequence[Sequence[Tally]]) -> tuple[float, float]:
+    """The 95% interval of the mean of several scores, from their own intervals (Zou and Donner, "Construction of
+    confidence limits about effect measures", 2008).
+
+    Args:
+        groups: tallies of the same episodes stand together. Their errors are taken for equal, since two seats may
+            succeed together; those of different groups are independent.
+    """
+    count = sum(map(len, groups))
+    mean = sum(counts.score for group in groups for counts in group) / count
+    below = [sum(counts.score - counts.score_interval[0] for counts in group) for group in groups]
+    above = [sum(counts.score_interval[1] - counts.score for counts in group) for group in groups]
+    return max(0.0, mean - math.hypot(*below) / count), min(1.0, mean + math.hypot(*above) / count)
 
 
 def tally(episodes: Iterable[Episode], agent: str, contest: bool | None = None) -> Tally:

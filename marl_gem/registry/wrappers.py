@@ -20,7 +20,7 @@ import msgspec
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError, InvalidOption, RegistryError, ScenarioFault
 from marl_gem.faults import foreign_code
-from marl_gem.overrides import read_value, write_value
+from marl_gem.overrides import split_call, write_value
 from marl_gem.registry.tables import choose, new_table, resolve
 
 
@@ -129,22 +129,21 @@ class WrapperSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _read(text: str) -> tuple[str, dict[str, Any]]:
     """The name and the values in a text."""
-    first, *assignments = re.split(r",(?=\s*\w+\s*=)", text)
-    name, equals, value = first.partition("=")
-    name = name.strip()
+    name, assignments = split_call(text)
     values: dict[str, Any] = {}
-    if equals:
-        parameters = _get(name).parameters
-        if not parameters:
-            raise InvalidOption(f"{text!r}: {_takes(_get(name))}")
-        values[parameters[0]] = read_value(value)
-    for assignment in assignments:
-        parameter, _, value = assignment.partition("=")
-        parameter = parameter.strip()
+    for given, value in assignments:
+        parameter = given or _first_parameter(name, text)
         if parameter in values:
             raise InvalidOption(f"{text!r} sets {parameter} twice. {_takes(_get(name))}")
-        values[parameter] = read_value(value)
+        values[parameter] = value
     return name, values
+
+
+def _first_parameter(name: str, text: str) -> str:
+    parameters = _get(name).parameters
+    if not parameters:
+        raise InvalidOption(f"{text!r}: {_takes(_get(name))}")
+    return parameters[0]
 
 
 def _check(spec: WrapperSpec) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from marl_gem.errors import RecordError
 from marl_gem.runs.files import is_regular
-from marl_gem.runs.folder import CHECKPOINTS, EPISODES, ERRORS
+from marl_gem.runs.folder import CHECKPOINTS, EPISODES, ERRORS, METRICS
 from marl_gem.runs.reader import RunReader
 
 DEPTH = 4
@@ -28,16 +28,18 @@ class RunLibrary:
     """All runs below a folder, or the run at the path itself. Safe to use from many threads.
 
     Args:
-        path: a run's folder, a folder of such folders, or a JSONL file of episodes.
+        path, others: a run's folder, a folder of such folders, or a JSONL file of episodes.
 
     Raises:
         RecordError: there is no such path, or no run below it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.root = path.resolve()
-        if not self.root.exists():
-            raise RecordError(f"{path} does not exist; give a run's folder, or a folder of runs")
+    def __init__(self, path: Path, *others: Path) -> None:
+        self._paths = [path.resolve() for path in (path, *others)]
+        for given, found in zip((path, *others), self._paths, strict=True):
+            if not found.exists():
+                raise RecordError(f"{given} does not exist; give a run's folder, or a folder of runs")
+        self.root = Path(os.path.commonpath(self._paths))
         self._lock = threading.Lock()
         self._runs: dict[str, RunReader] = {}
         self._open: OrderedDict[str, RunReader] = OrderedDict()
@@ -50,8 +52,9 @@ class RunLibrary:
     def runs(self) -> dict[str, RunReader]:
         """The runs that are there now, by name; the newest come first."""
         with self._lock:
-            paths = {_name(self.root, path): path for path in _find(self.root)}
-            runs = {name: self._runs.get(name) or RunReader(path, name, self.root) for name, path in paths.items()}
+            found = [(path, root) for root in self._paths for path in _find(root)]
+            roots = {_name(self.root, path): (path, root) for path, root in found}
+            runs = {name: self._runs.get(name) or RunReader(path, name, root) for name, (path, root) in roots.items()}
             self._runs = runs
             newest = sorted(runs.values(), key=lambda run: (-run.changed, run.name))
         return {run.name: run for run in newest}
@@ -78,7 +81,7 @@ def _find(root: Path) -> Iterator[Path]:
         return
     for name, folders, files in os.walk(root):
         folder = Path(name)
-        if any(file in files and is_regular(folder / file) for file in (EPISODES, ERRORS)):
+        if any(file in files and is_regular(folder / file) for file in (EPISODES, ERRORS, METRICS)):
             yield folder
         at_the_bottom = len(folder.relative_to(root).parts) >= DEPTH
         folders[:] = [] if at_the_bottom else sorted(sub for sub in folders if sub[0] != "." and sub != CHECKPOINTS)

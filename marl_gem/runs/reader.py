@@ -11,7 +11,7 @@ from typing import Any
 from marl_gem.errors import MarlGemError, RecordError
 from marl_gem.runs.checksum import parse_object
 from marl_gem.runs.files import is_regular, read_inside
-from marl_gem.runs.folder import CONFIG, EPISODES, ERRORS, METRICS, REPORT
+from marl_gem.runs.folder import CHECKPOINTS, CONFIG, EPISODES, ERRORS, METRICS, REPORT, checkpoints, updates_of
 from marl_gem.runs.index import Entry, EpisodeIndex, Summary
 from marl_gem.runs.journal import read_rows
 from marl_gem.runs.outcomes import judge, looks_like_contest
@@ -165,7 +165,30 @@ class RunReader:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of a training run's metrics.jsonl, up to the first that was cut off."""
-        return read_rows(self.folder / METRICS) if self._is_folder else []
+        return read_rows(self.folder / METRICS) if self.is_training else []
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it is a training run: it has a file of metrics."""
+        return self._is_folder and is_regular(self.folder / METRICS)
+
+    @property
+    def metrics_stamp(self) -> str:
+        """Differs between two states of the metrics.
+
+        Raises:
+            RecordError: they cannot be read.
+        """
+        try:
+            status = (self.folder / METRICS).stat()
+        except OSError as error:
+            raise RecordError(f"{METRICS} cannot be read: {error.strerror or error}") from error
+        return f"{status.st_size}-{status.st_mtime_ns}"
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """After how many updates each checkpoint of a training run was written."""
+        return [updates_of(path) for path in checkpoints(self.folder / CHECKPOINTS)] if self.is_training else []
 
     @property
     def pictures(self) -> list[str]:
@@ -197,8 +220,9 @@ class RunReader:
 
     @property
     def changed(self) -> float:
-        """When an episode was written last, in seconds since 1970; 0 without any."""
-        return max((file.path.stat().st_mtime for file in self.files if is_regular(file.path)), default=0.0)
+        """When an episode, or a row of metrics, was written last, in seconds since 1970; 0 without any."""
+        paths = [*(file.path for file in self.files), *([self.folder / METRICS] if self._is_folder else [])]
+        return max((path.stat().st_mtime for path in paths if is_regular(path)), default=0.0)
 
     @property
     def paths(self) -> list[Path]:

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from marl_gem.errors import RecordError
-from marl_gem.runs.folder import CONFIG, REPORT
+from marl_gem.runs.folder import CONFIG, METRICS, REPORT
 from marl_gem.runs.index import Entry
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.parts import pretty
 from marl_gem.runs.reader import RunReader
+from marl_gem.viewer.curves import curves
 from marl_gem.viewer.overview import overview
 from marl_gem.viewer.query import FILTERS, LINES, SORTS, Query, select
 from marl_gem.viewer.transcript import transcript
@@ -46,6 +47,7 @@ class Api:
             "runs": self.runs,
             "run": self.run,
             "progress": self.progress,
+            "curves": self.curves,
             "episodes": self.episodes,
             "position": self.position,
             "episode": self.episode,
@@ -64,6 +66,7 @@ class Api:
                     "scenarios": run.scenarios,
                     "size": run.size,
                     "changed": run.changed,
+                    "training": run.is_training,
                 }
                 for run in runs
             ],
@@ -91,6 +94,8 @@ class Api:
             "config": pretty(run.config) if run.config else run.problem(CONFIG),
             "report": pretty(run.report) if run.report else run.problem(REPORT),
             "pictures": run.pictures,
+            "training": run.is_training,
+            "checkpoints": run.checkpoints,
             "filters": [*FILTERS, *LINES],
             "sorts": list(SORTS),
         }
@@ -99,6 +104,18 @@ class Api:
         """How much of a run has been read: a share, or None if it is all."""
         run = self._run(parameters)
         return {"reading": None if run.read_ahead(PATIENCE) else run.share}
+
+    def curves(self, parameters: Parameters) -> dict[str, Any]:
+        """What is drawn of a training run. With the `stamp` of an earlier answer, nothing more if it is the same."""
+        run = self._run(parameters)
+        if not run.is_training:
+            raise RecordError(f"{run.name} is no training run: it has no {METRICS}")
+        stamp, ended = run.metrics_stamp, bool(run.report)
+        answer = {"stamp": f"{stamp}{ended}", "name": run.name, "ended": ended, "checkpoints": run.checkpoints}
+        if _text(parameters, "stamp") == answer["stamp"]:
+            return {"stamp": answer["stamp"]}
+        found = self._cached(("curves", run.name, stamp), lambda: _plain(curves(run.metrics, run.config)))
+        return {**answer, "scenarios": run.scenarios, **found}
 
     def episodes(self, parameters: Parameters) -> dict[str, Any]:
         """Some rows of a run's table. All episodes, in order, are those that have been read; others wait for all."""

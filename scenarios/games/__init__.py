@@ -3,6 +3,21 @@
 from marl_gem.registry import register, register_analysis, register_policy
 
 register(
+    "game:Blotto-v0",
+    "marl_gem.scenarios.games.blotto:Blotto",
+    description="Colonel Blotto, two players at the same time. No answer beats all others; how exploitable a policy is "
+    "is computed exactly.",
+    agents=2,
+    turn_order="parallel",
+)
+register_analysis(
+    "game:Blotto-v0",
+    "marl_gem.scenarios.games.blotto:analyse",
+    description="exploitability: what best responses win from the policies, from 0 at an equilibrium to 1; "
+    "value/player_0: what the first player wins.",
+)
+
+register(
     "game:KuhnPoker-v0",
     "marl_gem.scenarios.games.kuhn_poker:KuhnPoker",
     description="Poker with three cards and one bet, two players. Its exploitability is computed exactly.",

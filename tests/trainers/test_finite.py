@@ -24,7 +24,7 @@ from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.backends.memory import Memory
 from marl_gem.trainers.batch import Batch
 from marl_gem.trainers.critic import TurnCritic
-from marl_gem.trainers.learn import learn
+from marl_gem.trainers.learn import PolicyStep, learn
 from marl_gem.trainers.learner import Learner
 from marl_gem.trainers.opponent_pool import OpponentPool
 from marl_gem.trainers.run import TrainingRun
@@ -114,14 +114,14 @@ class Update:
 
     def run(self) -> None:
         try:
+            pull = 0.1 if self.learners["a"].backend.reference else 0.0
             learn(
-                self.batch,
+                self.batch.trajectories,
                 [name for name, _ in zip("ab" * len(self.batch.trajectories), self.batch.trajectories, strict=False)],
-                self.learners,
-                self.algorithm,
-                self.training,
-                learning_rate=1e-3,
-                kl_weight=0.1 if self.learners["a"].backend.reference else 0.0,
+                {
+                    name: PolicyStep(learner, self.algorithm, self.training, learning_rate=1e-3, kl_weight=pull)
+                    for name, learner in self.learners.items()
+                },
                 name_metrics=True,
             )
         finally:

@@ -199,11 +199,15 @@ class TestServersThatDie:
         with pytest.raises(LLMError, match=r"run/vllm/server\.log says: RuntimeError: there is no memory left"):
             finished(tmp_path / "run", adapters(base))
 
-    def test_a_run_that_is_left_stops_its_server(self, base: Path, events: Events, tmp_path: Path) -> None:
+    def test_a_run_that_is_left_stops_its_server_and_can_go_on(
+        self, base: Path, events: Events, tmp_path: Path
+    ) -> None:
         run = TrainingRun.start(tmp_path / "run", adapters(base))
         work(run, until=1)
         (pid,) = events.pids
         assert not is_running(pid)
+        work(run)
+        assert run.report is not None and len(events.pids) == 2 and not is_running(events.pids[1])
 
     def test_a_server_ends_when_the_process_that_started_it_is_killed(
         self, base: Path, events: Events, tmp_path: Path

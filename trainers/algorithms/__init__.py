@@ -104,4 +104,7 @@ def make_algorithm(name: str, options: Mapping[str, Any]) -> Algorithm:
     try:
         return kind(msgspec.convert(dict(options), kind.Options))
     except (msgspec.ValidationError, ValueError) as error:
-        raise ConfigError(f"algorithm.options of {name!r}: {error}") from error
+        unknown = str(error).partition("unknown field `")[2].partition("`")[0]
+        near = difflib.get_close_matches(unknown, kind.Options.__struct_fields__, 1)
+        hint = f". Did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"algorithm.options of {name!r}: {error}{hint}") from error

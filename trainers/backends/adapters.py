@@ -30,8 +30,8 @@ class SharedBase:
 
     Args:
         model: is changed: its linear layers get places for adapters, and its parameters are frozen.
-        rank: of the adapters' matrices.
-        alpha: an adapter's output is scaled by alpha / rank.
+        rank: of the adapters' matrices, where an adapter does not say.
+        alpha: an adapter's output is scaled by alpha / rank; 0 stands for twice the rank.
         targets: the names of the layers that are adapted; empty for all linear layers but the head.
     """
 
@@ -43,32 +43,41 @@ class SharedBase:
         self.model = model.requires_grad_(False)
         self.sizes = {"rank": rank, "alpha": alpha, "targets": targets}
         self._peft = peft
-        self._config = peft.LoraConfig(
-            r=rank, lora_alpha=alpha, target_modules=list(targets) or "all-linear", lora_dropout=0.0, bias="none"
-        )
+        self._rank, self._alpha, self._targets = rank, alpha, targets
+        self._configs: dict[str, Any] = {}
         self._active = ""
         self._count = 0
         self._head = next((name for name, part in model.named_modules() if part is model.get_output_embeddings()), "")
         if self._head.rpartition(".")[2] in targets:
             raise ConfigError(f"policy.lora_targets: the head {self._head!r} cannot be adapted; leave it out")
 
-    def adapter(self, name: str, *, seed: int) -> AdapterModel:
+    def adapter(self, name: str, *, seed: int, rank: int = 0, alpha: int = 0) -> AdapterModel:
         """A new adapter, which changes nothing yet.
 
         Args:
             name: of the policy.
             seed: of the random half of its weights; the other half is 0.
+            rank, alpha: of this adapter; with rank 0 both are the base's.
 
         Raises:
             ConfigError: the model has no such layers.
         """
         self._count += 1
         unique = f"{name}-{self._count}"
+        rank, alpha = (rank, alpha) if rank else (self._rank, self._alpha)
+        config = self._peft.LoraConfig(
+            r=rank,
+            lora_alpha=alpha or 2 * rank,
+            target_modules=list(self._targets) or "all-linear",
+            lora_dropout=0.0,
+            bias="none",
+        )
+        self._configs[unique] = copy.deepcopy(config)
         try:
             with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of a second adapter, and of GPT-2's transposed layers
                 torch.manual_seed(seed)
-                self.model.add_adapter(copy.deepcopy(self._config), adapter_name=unique)
+                self.model.add_adapter(config, adapter_name=unique)
         except ValueError as error:
             raise ConfigError(f"policy.lora_targets: the model cannot be adapted so: {error}") from error
         self._active = unique
@@ -76,6 +85,10 @@ class SharedBase:
         for parameter in adapter.parameters():  # of a bfloat16 model, too: small steps would round to nothing in that
             parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
         return adapter
+
+    def size(self, name: str) -> dict[str, int]:
+        """Rank and alpha of an adapter, as `adapter` takes them."""
+        return {"rank": self._configs[name].r, "alpha": self._configs[name].lora_alpha}
 
     def activate(self, name: str) -> PreTrainedModel:
         """The model with this adapter, until another is activated."""
@@ -121,14 +134,14 @@ class SharedBase:
 
     def save(self, name: str, folder: Path) -> None:
         """Write an adapter in the layout of peft."""
-        self.write(self.adapter_weights(name), folder)
+        self.write(name, self.adapter_weights(name), folder)
 
-    def write(self, weights: Weights, folder: Path) -> None:
-        """Write an adapter's weights in the layout of peft."""
+    def write(self, name: str, weights: Weights, folder: Path) -> None:
+        """Write weights of the shape of an adapter's, in the layout of peft."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
-        config = copy.deepcopy(self._config)
+        config = copy.deepcopy(self._configs[name])
         config.base_model_name_or_path = self.model.config.name_or_path
         config.inference_mode = True
         config.save_pretrained(str(folder))
@@ -203,8 +216,8 @@ class AdapterModel:
         self.shared.save(self.name, Path(folder))
 
     def sibling(self) -> AdapterModel:
-        """A further adapter over the same base with the same weights."""
-        new = self.shared.adapter(self.name, seed=0)
+        """A further adapter over the same base with the same rank and weights."""
+        new = self.shared.adapter(self.name, seed=0, **self.shared.size(self.name))
         new.load_state_dict({name: value.clone() for name, value in self.state_dict().items()})
         return new
 

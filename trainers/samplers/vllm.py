@@ -5,7 +5,8 @@ Prompts are made in this process by the model's chat template, as for a model th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -149,29 +150,29 @@ class VLLMSampler:
 
     Args:
         local: the sampler in this process.
-        backend: has the weights to begin with.
         config: what the model is shown, and how its responses are sampled.
         options: of the server.
         client: asks the server.
         server: is waited for.
-        versions: what was published.
+        versions: what is published.
+        beside: makes another one like this, for another thread, with versions of its own.
     """
 
     def __init__(
         self,
         local: InProcessSampler,
-        backend: Backend,
         config: PolicyConfig,
         options: VLLMConfig,
         client: TokenModel,
         server: Server,
         versions: AdapterVersions | WeightVersions,
+        beside: Callable[[InProcessSampler], VLLMSampler],
     ) -> None:
         self._local, self._config, self._options = local, config, options
         self._client, self._server, self._versions = client, server, versions
+        self._beside = beside
         self._breaker = CircuitBreaker(patience=options.patience)
         self.policy = self._policy(None)
-        versions.publish(backend)
 
     @property
     def exact_policy(self) -> LLMPolicy:
@@ -180,6 +181,18 @@ class VLLMSampler:
     def sync(self, backend: Backend) -> None:
         self._local.sync(backend)
         self._versions.publish(backend)
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Let these weights answer from now on, which may be older than the last ones; they must be an adapter's."""
+        assert isinstance(self._versions, AdapterVersions)
+        self._local.llm.version = snapshot.version
+        self._versions.publish_weights(snapshot)
+
+    def playing_copy(self) -> VLLMSampler:
+        """Another one, which may be used in another thread at the same time, with weights that `load` gives it."""
+        llm = self._local.llm
+        tokenizer = copy.deepcopy(llm.tokenizer)  # is not made for several threads
+        return self._beside(InProcessSampler(llm.base_name, llm.model, tokenizer, self._config))
 
     def opponent(self, snapshot: Snapshot) -> LLMPolicy:
         """A version that is an adapter is served; one with weights of its own answers in this process."""

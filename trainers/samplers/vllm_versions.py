@@ -41,7 +41,7 @@ class AdapterVersions:
 
     Args:
         name: of the policy.
-        client: loads and unloads them.
+        client: loads and unloads them; it is used in one thread at a time.
         folder: where the adapters' folders lie; the server must be able to read it.
         write: writes weights into a folder, in the layout of peft.
         keep: how many versions of opponents stay loaded.
@@ -59,15 +59,20 @@ class AdapterVersions:
 
     def publish(self, backend: Backend) -> None:
         """Let the backend's present weights be the newest version; older ones go as soon as nobody uses them."""
-        self._add(backend.version, backend.weights())
-        self._newest = backend.version
+        self.publish_weights(Snapshot(backend.version, backend.weights()))
+
+    def publish_weights(self, snapshot: Snapshot) -> None:
+        """Let these be the newest version, also where they are older than the last ones."""
+        if snapshot.version not in self._folders:
+            self._add(snapshot)
+        self._newest = snapshot.version
 
     def publish_opponent(self, snapshot: Snapshot) -> None:
         """Add an earlier version."""
         self._opponents[snapshot.version] = None
         self._opponents.move_to_end(snapshot.version)
         if snapshot.version not in self._folders:
-            self._add(snapshot.version, snapshot.weights)
+            self._add(snapshot)
         while len(self._opponents) > self._keep:
             self._opponents.popitem(last=False)
 
@@ -89,10 +94,10 @@ class AdapterVersions:
         self._in_use.clear()
         asyncio.run(self._retire())
 
-    def _add(self, version: int, weights: Weights) -> None:
-        folder = self._folder / self._name(version)
-        self._write(weights, folder)
-        self._folders[version] = folder
+    def _add(self, snapshot: Snapshot) -> None:
+        folder = self._folder / self._name(snapshot.version)
+        self._write(snapshot.weights, folder)
+        self._folders[snapshot.version] = folder
 
     def _name(self, version: int) -> str:
         return f"{self._prefix}-v{version}"

@@ -4,8 +4,9 @@ import { h, refill } from "./dom.js";
 import { runsPage } from "./runs.js";
 import { runPage } from "./run.js";
 import { episodePage, comparePage } from "./episode.js";
+import { trainingPage } from "./training.js";
 
-const pages = { "": runsPage, run: runPage, episode: episodePage, compare: comparePage };
+const pages = { "": runsPage, run: runPage, episode: episodePage, compare: comparePage, training: trainingPage };
 const main = document.getElementById("main");
 let current = { keys: [] };
 let leaving = new AbortController();

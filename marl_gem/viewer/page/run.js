@@ -122,6 +122,7 @@ function heading(run) {
     "div",
     { class: "head" },
     h("h1", {}, run.name),
+    run.training && h("a", { class: "button", href: link("training", { run: run.name }) }, "Curves"),
     h(
       "p",
       { class: "muted" },

@@ -2,7 +2,7 @@
 
 import { ask, link } from "./api.js";
 import { h, refill } from "./dom.js";
-import { ago, bytes, count, money, percent } from "./format.js";
+import { ago, bytes, count, money, percent, plural } from "./format.js";
 import { bar, colour, successWord } from "./marks.js";
 
 export async function runsPage(parameters, signal) {
@@ -12,6 +12,8 @@ export async function runsPage(parameters, signal) {
     return { keys: [], content: [] };
   }
   const rows = runs.map(row);
+  const overlay = h("a", { class: "button" });
+  const picked = h("p", { hidden: true }, overlay);
   return {
     title: "",
     keys: [
@@ -21,9 +23,10 @@ export async function runsPage(parameters, signal) {
     ],
     content: [
       h("div", { class: "head" }, h("h1", {}, "Runs"), h("p", { class: "muted path" }, root)),
+      picked,
       h(
         "div",
-        { class: "runs" },
+        { class: "runs", onchange: pick },
         h(
           "table",
           {},
@@ -44,13 +47,32 @@ export async function runsPage(parameters, signal) {
     ],
     ready: () => fillIn(runs, rows, signal),
   };
+
+  /** Offer the curves of the training runs that are ticked. */
+  function pick() {
+    const run = rows.flatMap((row) => row.querySelector("input:checked")?.value ?? []);
+    picked.hidden = !run.length;
+    overlay.href = link("training", { run });
+    overlay.textContent = `Curves of ${plural(run.length, "run")}`;
+  }
 }
 
 function row(run) {
   return h(
     "tr",
     {},
-    h("td", {}, h("a", { class: "name", href: link("run", { run: run.name }) }, run.name)),
+    h(
+      "td",
+      {},
+      h("a", { class: "name", href: link("run", { run: run.name }) }, run.name),
+      run.training &&
+        h(
+          "label",
+          { class: "pick small" },
+          h("input", { type: "checkbox", value: run.name, "aria-label": `Curves of ${run.name}` }),
+          h("a", { href: link("training", { run: run.name }) }, "curves"),
+        ),
+    ),
     h("td", {}, run.scenarios.join(", ")),
     h("td", { class: "seats" }, h("span", { class: "muted" }, "\u2026")),
     h("td", { class: "number" }, h("span", { class: "muted" }, bytes(run.size))),
