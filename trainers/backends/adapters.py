@@ -99,6 +99,16 @@ class SharedBase:
             self._active = name
         return self.model
 
+    def beside(self) -> SharedBase:
+        """The same weights in modules of its own, with copies of all adapters.
+
+        Which adapter is active is kept in the modules, so that two threads cannot share them.
+        """
+        other = copy.copy(self)
+        shared = {id(value): value for name, value in self.model.named_parameters() if ".lora_" not in name}
+        other.model = copy.deepcopy(self.model, shared)
+        return other
+
     def adapter_weights(self, name: str) -> Weights:
         """The weights of an adapter, not copied."""
         weights: Weights = self._peft.get_peft_model_state_dict(self.model, adapter_name=name)
@@ -220,6 +230,10 @@ class AdapterModel:
         new = self.shared.adapter(self.name, seed=0, **self.shared.size(self.name))
         new.load_state_dict({name: value.clone() for name, value in self.state_dict().items()})
         return new
+
+    def beside(self) -> AdapterModel:
+        """A copy for another thread, over the same base; see `SharedBase.beside`."""
+        return AdapterModel(self.shared.beside(), self.name)
 
 
 CausalModel: TypeAlias = PreTrainedModel | AdapterModel

@@ -39,6 +39,11 @@ def load_weights(model: CausalModel, weights: Weights) -> None:
     model.load_state_dict(weights, strict=False)  # what is left out are the further names of tied weights
 
 
+def beside(model: CausalModel) -> CausalModel:
+    """A copy with weights of its own, which another thread may use at the same time; of an adapter without the base."""
+    return model.beside() if isinstance(model, AdapterModel) else copy.deepcopy(model).eval().requires_grad_(False)
+
+
 class FrozenModel:
     """One more model of the same architecture, on the same device, that any frozen weights can be loaded into; or one
     more adapter over the same base.
