@@ -41,6 +41,7 @@ class SharedBase:
         except ImportError as error:
             raise MissingPackage("peft", "train", "training adapters") from error
         self.model = model.requires_grad_(False)
+        self.sizes = {"rank": rank, "alpha": alpha, "targets": targets}
         self._peft = peft
         self._rank, self._alpha, self._targets = rank, alpha, targets
         self._configs: dict[str, Any] = {}
