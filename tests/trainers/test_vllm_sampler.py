@@ -149,6 +149,22 @@ class TestAdapters:
         assert all(row["failed"] == 0 for row in rows(training.folder) if row["stage"] == "training")
 
 
+class TestStaleness:
+    def test_adapters_answer_while_an_update_is_computed(self, base: Path, events: Events, tmp_path: Path) -> None:
+        run = finished(tmp_path / "run", adapters(base, "training.staleness=1", "training.updates=3"))
+        played: dict[str, set[int]] = {}  # the versions that answered in each update's episodes
+        for episode in episodes(run.folder):
+            if not episode.id.startswith("measured"):
+                versions = {turn.response.version for turn in episode.turns if turn.response.token_ids}
+                played.setdefault(episode.id.partition("-")[0], set()).update(versions)
+        assert {update: max(versions) for update, versions in played.items()} == {"0": 0, "1": 0, "2": 1}
+        assert sorted(e["name"] for e in events("load")) == sorted(e["name"] for e in events("unload"))
+
+    def test_all_weights_take_turns(self, base: Path, events: Events, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="a vLLM server has one version of a model at a time"):
+            finished(tmp_path / "run", all_weights(base, "training.staleness=1"))
+
+
 class TestAllWeights:
     def test_every_version_is_loaded_when_no_request_is_under_way(
         self, base: Path, events: Events, tmp_path: Path
