@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from marl_gem.evaluation.ratings import elo
 from marl_gem.trainers.sections import LeagueConfig
 
 MEMORY = 0.95
@@ -104,13 +105,20 @@ class League:
                 record.episodes, record.score = record.episodes + 1, record.score + score
 
     def metrics(self) -> dict[str, float]:
-        """`win_rate/POLICY/OPPONENT` for all that were met."""
-        return {
-            f"win_rate/{policy}/{label}": record.score / record.episodes
+        """`win_rate/POLICY/OPPONENT` for all that were met, and `rating/NAME` of all of them and the policies."""
+        met = [
+            (policy, label, record)
             for policy, records in sorted(self.records.items())
             for label, record in records.items()
             if record.episodes
+        ]
+        rates = {f"win_rate/{policy}/{label}": record.score / record.episodes for policy, label, record in met}
+        points = {
+            (policy, label.removesuffix("@latest")): (record.score, record.episodes - record.score)
+            for policy, label, record in met
+            if label != f"{policy}@latest"
         }
+        return {**rates, **{f"rating/{name}": rating for name, rating in elo(points).items()}}
 
     def state(self) -> dict[str, Any]:
         """The results as plain data, for a checkpoint."""

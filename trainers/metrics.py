@@ -39,6 +39,8 @@ METRIC_FORMULAS = {
     "policy that sampled diverges from the present one, nats",
     "win_rate": "the policy's mean score against an opponent, over the episodes in which it learned alone: 1 for a win "
     "or a success, 0.5 for a draw; results count 0.95 as much with each further update",
+    "rating": "strength on Elo's scale, from all the results that win_rate is made of: 1000 for the average of those "
+    "who met, 200 more for an expected score of 76% (Bradley and Terry's model)",
     "cut": "the share of turns whose answer was cut short at the greatest length",
     "kl_paid": 'with `kl_in = "reward"`: the mean over turns of the sum of ln p(token) - ln p_ref(token), nats',
     "critic_loss": "half the mean squared error of the critic's values in its last step",

@@ -69,6 +69,17 @@ def rate(names: Sequence[str], tasks: Mapping[int, Sequence[Comparison]], seed: 
     }
 
 
+def elo(points: Mapping[tuple[str, str], tuple[float, float]]) -> dict[str, float]:
+    """Ratings without intervals, of all who met somebody.
+
+    Args:
+        points: of two players that met, the points of the first and of the second; they need not be whole numbers.
+    """
+    totals = _sum({pair: won} if pair[0] < pair[1] else {pair[::-1]: won[::-1]} for pair, won in points.items())
+    names = sorted({name for pair in totals for name in pair})
+    return {name: _elo(log) for name, log in _strengths(names, totals).items()} if names else {}
+
+
 def _with_interval(value: float, drawn: Sequence[float], deviation: float) -> Rating:
     low, high = quantile(drawn, 0.025), quantile(drawn, 0.975)
     if high - low < 1:

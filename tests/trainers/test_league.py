@@ -64,9 +64,23 @@ class TestRecords:
     def test_results_count_less_with_every_update(self) -> None:
         league, opponent = League(LeagueConfig()), Opponent("past", "a", 3)
         league.record({"a": [(opponent, 1.0), (opponent, 0.0)]})
-        assert league.metrics() == {"win_rate/a/a@3": 0.5}
+        assert league.metrics() == {"win_rate/a/a@3": 0.5, "rating/a": 1000.0, "rating/a@3": 1000.0}
         league.record({"a": [(opponent, 1.0)]})
-        assert league.metrics() == {"win_rate/a/a@3": pytest.approx((0.95 + 1) / (1.9 + 1))}
+        assert league.metrics()["win_rate/a/a@3"] == pytest.approx((0.95 + 1) / (1.9 + 1))
+
+    def test_ratings_follow_from_all_results(self) -> None:
+        league = League(LeagueConfig())
+        old, older, newest = Opponent("past", "a", 9), Opponent("past", "a", 3), Opponent("latest", "a")
+        league.record({"a": [(old, 0.5)] * 40 + [(older, 1.0)] * 30 + [(older, 0.0)] * 10 + [(newest, 1.0)]})
+        ratings = {name: value for name, value in league.metrics().items() if name.startswith("rating/")}
+        assert ratings.keys() == {"rating/a", "rating/a@9", "rating/a@3"}  # against itself says nothing
+        assert ratings["rating/a"] - ratings["rating/a@9"] == pytest.approx(0, abs=15)  # a draw with the average counts
+        assert 150 < ratings["rating/a"] - ratings["rating/a@3"] < 200
+
+    def test_two_policies_rate_one_another(self) -> None:
+        league = League(LeagueConfig())
+        league.record({"user": [(Opponent("latest", "assistant"), 1.0)] * 9, "assistant": []})
+        assert league.metrics()["rating/user"] > 1000 > league.metrics()["rating/assistant"]
 
     def test_the_state_goes_through_json(self) -> None:
         league, restored = League(LeagueConfig()), League(LeagueConfig())
