@@ -47,7 +47,7 @@ def credited(rows: list[Any]) -> dict[tuple[int, ...], float]:
 def played(success: float, group: str) -> Episode:
     infos = {"user": {"success": False}, "assistant": {"success": bool(success)}}
     returns = {"user": 5.0, "assistant": success}
-    return Episode(id=group, scenario="x", seed=0, turns=[], returns=returns, final_infos=infos, ending="terminated")
+    return Episode(id=group, scenario="x", seed=0, turns=(), returns=returns, final_infos=infos, ending="terminated")
 
 
 def first_turns(batch: SeatEpisodes, factor: float = 1.0, shift: float = 0.0) -> list[float]:
