@@ -28,6 +28,14 @@ from marl_gem.trainers.measurement import measure
 from marl_gem.trainers.sections import TrainConfig
 
 NORMALIZATIONS = ("agent", "all", "none")
+KUHN = (
+    "training.opponent_pool_fraction=0.5",
+    "training.momentum=0.9",
+    "training.reference_every=0",
+    "training.kl=0.3",
+    "training.kl_final=0.05",
+)
+"""The settings that the figures in docs/measurements.md were measured with; the recipe has others now."""
 
 
 def configuration(recipe: str, normalization: str, seed: int, updates: int, *changes: str) -> TrainConfig:
@@ -51,7 +59,7 @@ def trained(config: TrainConfig) -> tuple[TrainingLoop, dict[str, float]]:
 def kuhn(normalization: str, seed: int, updates: int) -> dict[str, float]:
     from kuhn import train
 
-    result = train(configuration("kuhn", normalization, seed, updates))
+    result = train(configuration("kuhn", normalization, seed, updates, *KUHN))
     figures = {"exploitability_last": result["last"], "exploitability_average": result["average"]}
     return figures | {name: value for name, value in result.items() if name == "noise_gain"}
 

@@ -18,7 +18,7 @@ from marl_gem.trainers.policy_tables import for_policy, policy_names
 from marl_gem.trainers.samplers.in_process import InProcessSampler
 from marl_gem.trainers.samplers.vllm import RemoteServer, Server, VLLMSampler
 from marl_gem.trainers.samplers.vllm_server import SERVED, VLLMServer, check_installed
-from marl_gem.trainers.samplers.vllm_versions import AdapterVersions, WeightVersions
+from marl_gem.trainers.samplers.vllm_versions import AdapterVersions, WeightVersions, write_model, write_untied
 from marl_gem.trainers.sections import TrainConfig
 
 FOLDER = "vllm"
@@ -71,6 +71,7 @@ class Serving:
     def __init__(self, config: TrainConfig, folder: Path) -> None:
         self._config, self._folder = config, (folder / FOLDER).resolve()
         self._server: VLLMServer | None = None
+        self._without_gpu = device(config.device).type == "cpu"
         self._samplers: list[VLLMSampler] = []
         self._restore: Callable[[], None] = lambda: None
 
@@ -110,7 +111,7 @@ class Serving:
             Path(base),
             config.vllm,
             log=self._folder / "server.log",
-            cpu=device(config.device).type == "cpu",
+            cpu=self._without_gpu,
             half=config.training.precision == "bfloat16",
             lora_rank=max(mine.policy.lora_rank for mine in loop.configs.values()),
             adapters=len(loop.learners) * (2 + past),
@@ -129,7 +130,8 @@ class Serving:
                 versions = AdapterVersions(name, client, folder, write, keep=keep)
             else:
                 assert self._server is not None
-                versions = WeightVersions(client, folder, self._server)
+                write_model_folder = write_untied if self._without_gpu else write_model
+                versions = WeightVersions(client, folder, self._server, write_model_folder)
             self._samplers.append(VLLMSampler(local, policy, config.vllm, client, server, versions, beside))
             return self._samplers[-1]
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from marl_gem.errors import ContextTooLong, LLMError, ServerUnreachable
+from marl_gem.errors import ConfigError, ContextTooLong, LLMError, ServerUnreachable
 from marl_gem.llm import Sampling
 from marl_gem.llm.completions import TokenModel
 from marl_gem.llm.retry import CircuitBreaker, Retrying
@@ -189,7 +189,16 @@ class VLLMSampler:
         self._versions.publish_weights(snapshot)
 
     def playing_copy(self) -> VLLMSampler:
-        """Another one, which may be used in another thread at the same time, with weights that `load` gives it."""
+        """Another one, which may be used in another thread at the same time, with weights that `load` gives it.
+
+        Raises:
+            ConfigError: the weights are no adapter's, of which the server has one version at a time.
+        """
+        if not isinstance(self._versions, AdapterVersions):
+            raise ConfigError(
+                "training.staleness: a vLLM server has one version of a model's weights at a time, so nothing can be "
+                "played while an update is computed; train adapters (policy.lora_rank), or set training.staleness = 0"
+            )
         llm = self._local.llm
         tokenizer = copy.deepcopy(llm.tokenizer)  # is not made for several threads
         return self._beside(InProcessSampler(llm.base_name, llm.model, tokenizer, self._config))

@@ -9,6 +9,7 @@ lost it.
 from __future__ import annotations
 
 import asyncio
+import copy
 import shutil
 import uuid
 from collections import Counter, OrderedDict
@@ -17,10 +18,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from pathlib import Path
 from typing import Protocol
 
+from safetensors.torch import save_file
+
 from marl_gem.episode_clock import infrastructure
 from marl_gem.errors import LLMError
 from marl_gem.llm.completions import TokenModel
 from marl_gem.trainers.backends.base import Backend, Weights
+from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.opponent_pool import Snapshot
 from marl_gem.trainers.samplers.vllm_server import SERVED, VLLMServer
 
@@ -119,10 +123,13 @@ class WeightVersions:
         client: has the server load them.
         folder: where the weights' folders lie.
         server: is started with the newest ones.
+        write: writes a backend's model into a folder.
     """
 
-    def __init__(self, client: TokenModel, folder: Path, server: VLLMServer) -> None:
-        self._client, self._folder, self._server = client, folder, server
+    def __init__(
+        self, client: TokenModel, folder: Path, server: VLLMServer, write: Callable[[Backend, Path], None]
+    ) -> None:
+        self._client, self._folder, self._server, self._write = client, folder, server, write
         self._newest = -1
         self._folders: dict[int, Path] = {}
         self._loaded: tuple[int, int] | None = None  # the server's start, and the version
@@ -131,7 +138,7 @@ class WeightVersions:
     def publish(self, backend: Backend) -> None:
         """Let the backend's present weights be the newest version; a request that asks for it waits for the others."""
         folder = self._folder / f"v{backend.version}"
-        backend.save_model(folder)
+        self._write(backend, folder)
         self._folders[backend.version] = self._server.model = folder
         self._newest = backend.version
 
@@ -166,3 +173,23 @@ class WeightVersions:
             for old in [v for v in self._folders if v < self._newest]:
                 shutil.rmtree(self._folders.pop(old), ignore_errors=True)
         return self._newest
+
+
+def write_model(backend: Backend, folder: Path) -> None:
+    """Write a backend's model and tokenizer in the layout of transformers."""
+    backend.save_model(folder)
+
+
+def write_untied(backend: Backend, folder: Path) -> None:
+    """The same with weights of its own for a head that shares those of the embeddings.
+
+    Without a GPU vLLM 0.32 computes with a copy of the head's weights that it has rearranged. It makes a new one when
+    it reloads a head, but not when it reloads embeddings whose weights a head shares.
+    """
+    assert isinstance(backend, LocalBackend)
+    config = copy.deepcopy(backend.model.config)
+    config.tie_word_embeddings = False
+    config.save_pretrained(folder)
+    weights = {name: value.detach().cpu().clone() for name, value in backend.model.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    backend.tokenizer.save_pretrained(folder)

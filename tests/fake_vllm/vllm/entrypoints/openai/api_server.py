@@ -32,6 +32,12 @@ def noted(event: str) -> int:
     return LOG.read_text().count(f'"event": "{event}"') if LOG.exists() else 0
 
 
+def tensors(path: Path) -> list[str]:
+    """The names of the tensors in a file of safetensors: its header is JSON behind eight bytes with its length."""
+    content = path.read_bytes()
+    return [*json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])]
+
+
 class Refusal(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -99,7 +105,7 @@ class Model:
             raise Refusal(500, f"there are no weights in {folder}")
         if self.active:
             raise Refusal(500, "weights are replaced while requests are under way")
-        note("reload", folder=folder.name)
+        note("reload", folder=folder.name, tensors=tensors(folder / "model.safetensors"))
 
 
 class Handler(BaseHTTPRequestHandler):
