@@ -64,11 +64,11 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
     """
     config = check(values, source)
     try:
-        from marl_gem.trainers.policy_algorithms import group_size, make_algorithms
+        from marl_gem.trainers.policy_algorithms import check_rollouts, make_algorithms
     except ImportError as error:
         raise MissingPackage(error.name or "torch", "train", "training") from error
     try:
-        group_size(config, make_algorithms(config, policy_names(config)))
+        check_rollouts(config, make_algorithms(config, policy_names(config)))
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
     return config

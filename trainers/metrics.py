@@ -37,6 +37,9 @@ METRIC_FORMULAS = {
     "logprob_diff_max": "the greatest absolute value of that difference, nats",
     "sampling_kl": "mean over sampled tokens of exp(d) - 1 - d, d as in logprob_diff: an estimate (k3) of how far the "
     "policy that sampled diverges from the present one, nats",
+    "staleness": "with `training.staleness`: the mean over turns of how many updates the weights that sampled them "
+    "were behind those that learned from them",
+    "staleness_max": "the greatest of these",
     "win_rate": "the policy's mean score against an opponent, over the episodes in which it learned alone: 1 for a win "
     "or a success, 0.5 for a draw; results count 0.95 as much with each further update",
     "rating": "strength on Elo's scale, from all the results that win_rate is made of: 1000 for the average of those "
@@ -63,7 +66,8 @@ METRIC_FORMULAS = {
     "measurement": "the whole measurement: who held which seat, and how that went",
     "matchups": "measured at the end of a phase: its seatings",
     "seconds": "wall time since the run began to train, in seconds, without measuring",
-    "seconds_playing": "wall time of the update's episodes, in seconds",
+    "seconds_playing": "wall time of the update's episodes, in seconds; with `training.staleness` how long the update "
+    "waited for them",
     "seconds_learning": "wall time of the update's gradients and steps, in seconds",
     "episodes": "how many episodes stand in episodes.jsonl before the next row's",
 }

@@ -147,7 +147,10 @@ class TrainingRun:
                 if self.loop is not None:
                     yield from self._serve(self.loop)
                 loop = self.loop or (yield from self._begin(log))
-                yield from self._train(log, loop)
+                try:
+                    yield from self._train(log, loop)
+                finally:
+                    loop.close()
                 yield from self._finish(log, loop)
             except BaseException:
                 with contextlib.suppress(JournalError):  # what ended the run says more

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +67,8 @@ def train(
     runs: Annotated[Path, typer.Option(help="Where runs lie.")] = Path("runs"),
 ) -> None:
     """Train by self-play or co-evolution. Ctrl-C stops after the update at hand; --resume goes on from there."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and _serves():  # torchrun has started several processes
+        return
     if not what and resume is None:
         raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
     if resume is None and updates is not None:
@@ -86,6 +90,20 @@ def train(
     else:
         run = TrainingRun.start(_folder(runs, name, what or ""), parse(values, what or ""))
     _work(run)
+
+
+def _serves() -> bool:
+    """Join the other processes of torchrun; all but the first compute what that one says, until it ends."""
+    from marl_gem.trainers.backends import ranks
+
+    if ranks.begin() == 0:
+        atexit.register(ranks.end)
+        return False
+    from marl_gem.trainers.backends.sharded import serve
+
+    serve()
+    ranks.end()
+    return True
 
 
 def _print_config(values: dict[str, Any], updates: int | None) -> None:
