@@ -20,6 +20,7 @@ from marl_gem.trainers.schedule import learner_seats, shares, training_phases
 from marl_gem.trainers.sections import PolicyConfig, TrainConfig, TrainingScenario
 from marl_gem.trainers.starting_point import check_start, imitators, start_text
 from marl_gem.trainers.tiny import VOCABULARY, tiny_config
+from marl_gem.trainers.trackers import check_trackers
 
 STEPS = 100
 """How far into an episode the check looks."""
@@ -37,6 +38,7 @@ def check(config: TrainConfig) -> MemoryPlan:
             is no random play where it is needed, the model to start from cannot be read, or the device is not there
             or too small.
     """
+    check_trackers(config.trackers)
     device(config.device)
     phases = training_phases(config, [scenario.spec.inspect().agents for scenario in config.scenarios])
     learners = learner_seats(phases)

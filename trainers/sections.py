@@ -294,6 +294,8 @@ class TrainConfig(Section, frozen=True):
     learning: tuple[str, ...] = ()
     # When seats change hands, or other policies learn, in order.
     phases: tuple[PhaseConfig, ...] = ()
+    # Where metrics are sent besides the run's folder; a resumed run may have others.
+    trackers: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     policy: PolicyConfig = PolicyConfig()
     imitation: ImitationConfig = ImitationConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()

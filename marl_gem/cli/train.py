@@ -61,6 +61,12 @@ def train(
             metavar="RUN", help="Go on with this run's folder; RUN@120 with --name goes on from there in a new folder."
         ),
     ] = None,
+    trackers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tracker", metavar="NAME", help="Send metrics to tensorboard, trackio or wandb too. May be repeated."
+        ),
+    ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the complete configuration as TOML, and do nothing else.")
     ] = False,
@@ -73,6 +79,8 @@ def train(
         raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
     if resume is None and updates is not None:
         settings = [f"training.updates={updates}", *(settings or [])]
+    if trackers:
+        settings = [f"trackers={write_value(trackers)}", *(settings or [])]
     source, checkpoint = _resumed(resume) if resume else (None, None)
     values = _values(what, source, _assignments(settings, seed, policy, sampler, options), wrappers)
     if print_config:
