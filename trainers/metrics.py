@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -85,14 +85,22 @@ class MetricsLog:
         folder: the run's.
         updates: the last update that counts; -1 starts an empty log.
         lock: the run's, which is checked before anything is written.
+        written: is called with each row that is on disk.
 
     Raises:
         JournalError: a file cannot be read or written.
     """
 
-    def __init__(self, folder: Path, updates: int = -1, lock: RunLock | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        updates: int = -1,
+        lock: RunLock | None = None,
+        written: Callable[[Row], None] = lambda row: None,
+    ) -> None:
         self.rows = [row for row in read_metrics(folder) if row["update"] <= updates and row["stage"] != "after"]
         self._episode_count = max((row["episodes"] for row in self.rows), default=0)
+        self._written = written
         self._metrics, self._episodes = Journal(folder / METRICS, lock), Journal(folder / EPISODES, lock)
         self._metrics.keep(len(self.rows))
         self._episodes.keep(self._episode_count)
@@ -109,6 +117,7 @@ class MetricsLog:
         row = {"update": update, "stage": stage, **metrics, "episodes": self._episode_count}
         self._metrics.append([json.dumps(row).encode("ascii")])
         self.rows.append(row)
+        self._written(row)
 
 
 def read_metrics(folder: Path) -> list[Row]:

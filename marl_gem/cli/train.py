@@ -61,6 +61,12 @@ def train(
             metavar="RUN", help="Go on with this run's folder; RUN@120 with --name goes on from there in a new folder."
         ),
     ] = None,
+    trackers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tracker", metavar="NAME", help="Send metrics to tensorboard, trackio or wandb too. May be repeated."
+        ),
+    ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the complete configuration as TOML, and do nothing else.")
     ] = False,
@@ -73,6 +79,8 @@ def train(
         raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
     if resume is None and updates is not None:
         settings = [f"training.updates={updates}", *(settings or [])]
+    if trackers:
+        settings = [f"trackers={write_value(trackers)}", *(settings or [])]
     source, checkpoint = _resumed(resume) if resume else (None, None)
     values = _values(what, source, _assignments(settings, seed, policy, sampler, options), wrappers)
     if print_config:
@@ -307,13 +315,14 @@ def _show_success(report: TrainingReport) -> None:
     table = Table(Column("seats", no_wrap=True), Column("success of", no_wrap=True))
     for moment in ("before", *["end of phase"] * phases, "after"):
         table.add_column(moment)
-    for index, last in enumerate(report.after.matchups):
+    before = [*report.before.matchups, *report.before.partners]
+    for index, last in enumerate([*report.after.matchups, *report.after.partners]):
         ends = [end for end in report.phase_ends if (end.scenario, end.seats) == (last.scenario, last.seats)]
-        moments = [report.before.matchups[index], *(ends[-1:] if phases else []), last]
+        moments = [before[index], *(ends[-1] if ends else None for _ in range(phases)), last]
         for row, seat in enumerate(last.agents):
             seats = "" if row else "\n".join(f"{agent}={who}" for agent, who in last.seats.items())
-            counts = [matchup.agents[seat] for matchup in moments]
-            table.add_row(escape(seats), escape(seat), *(show_share(c.success, c.games) for c in counts))
+            counts = [matchup.agents[seat] if matchup else None for matchup in moments]
+            table.add_row(escape(seats), escape(seat), *(show_share(c.success, c.games) if c else "" for c in counts))
     out.print(table)
 
 
