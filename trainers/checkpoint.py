@@ -111,7 +111,7 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
 
     Args:
         path: a checkpoint, or a folder of checkpoints or a run's folder, which give their newest.
-        config: what the checkpoint must have been written under, but for the number of updates; None takes what it
+        config: what the checkpoint must have been written under, but for updates and trackers; None takes what it
             says, which is then acted upon: scenarios are made, and algorithms are imported.
 
     Raises:
@@ -123,7 +123,7 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
     if config is not None and config.title != written:
         raise CheckpointError(f"{path} was trained on {written}, not on {config.title}")
     stored = complete(state.config, f"{path}/{STATE}")
-    free = ("training.updates",)
+    free = ("training.updates", "trackers")
     if config is not None and (changes := differences(stored, msgspec.to_builtins(config), ignore=free)):
         raise CheckpointError(f"{path} was written under another configuration: {'; '.join(changes)}")
     config = config or parse_stored(state.config, f"{path}/{STATE}")

@@ -64,11 +64,11 @@ def parse(values: dict[str, Any], source: str) -> TrainConfig:
     """
     config = check(values, source)
     try:
-        from marl_gem.trainers.policy_algorithms import group_size, make_algorithms
+        from marl_gem.trainers.policy_algorithms import check_rollouts, make_algorithms
     except ImportError as error:
         raise MissingPackage(error.name or "torch", "train", "training") from error
     try:
-        group_size(config, make_algorithms(config, policy_names(config)))
+        check_rollouts(config, make_algorithms(config, policy_names(config)))
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
     return config
@@ -259,6 +259,13 @@ def _check_seats(config: TrainConfig, source: str) -> None:
         if is_learner_name(who):
             raise ConfigError(f"{source}: imitation.seats.{seat} is a policy such as scripted:NAME, not {who!r}")
         _check_fixed(f"{source}: imitation.seats.{seat}", who)
+    for seat, partners in config.evaluation.partners.items():
+        for who in partners:
+            if is_learner_name(who):
+                raise ConfigError(
+                    f"{source}: evaluation.partners.{seat} names policies that do not learn here, not {who!r}"
+                )
+            _check_fixed(f"{source}: evaluation.partners.{seat}", who)
     for opponent in config.evaluation.opponents:
         _check_fixed(f"{source}: evaluation.opponents", opponent)
     if config.phases and not (config.seats or all(scenario.seats for scenario in config.scenarios)):

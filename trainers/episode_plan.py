@@ -33,12 +33,16 @@ class PlannedEpisode:
 
 @dataclass(frozen=True)
 class Plan:
-    """The episodes of one update, and the earlier versions that are needed to play them, by policy and version."""
+    """The episodes of one update, and the earlier versions that are needed to play them, by policy and version.
+
+    With `fork` the episodes of a group continue from the same state in mid-episode.
+    """
 
     update: int
     phase: TrainingPhase
     episodes: Sequence[PlannedEpisode]
     past: Mapping[tuple[str, int], Snapshot]
+    fork: bool = False
 
     def parts(self, scenario: int) -> list[tuple[dict[str, int], list[PlannedEpisode]]]:
         """The episodes of a scenario, by the earlier version of each policy that they need.
@@ -102,7 +106,7 @@ def plan_episodes(
                 )
             )
     needed = {o[1:]: pools[o.name].get(o.version) for e in planned for o in e.opponents.values() if o.kind == "past"}
-    return Plan(update, phase, planned, needed)
+    return Plan(update, phase, planned, needed, fork=config.training.group_start == "fork")
 
 
 class _Draw:

@@ -84,6 +84,7 @@ def warm_up(
         )
         policy = {"policy": name} if len(learners) > 1 else {}
         yield from ({**policy, **metrics} for metrics in steps)
+        learner.sampler.sync(learner.backend)
 
 
 def imitate(

@@ -9,6 +9,7 @@ from typing import Any
 
 from marl_gem.errors import TrainingError
 from marl_gem.trainers.algorithms import Algorithm
+from marl_gem.trainers.algorithms.base import truncated
 from marl_gem.trainers.backends.base import Regularization
 from marl_gem.trainers.batch import Batch, Trajectory
 from marl_gem.trainers.learner import Learner
@@ -118,11 +119,12 @@ def _step(step: PolicyStep, part: Sequence[Trajectory], targets: Sequence[Sequen
     """Take as many steps as the algorithm asks for, also with the critic; without any turn, none."""
     learner, training, needs = step.learner, step.training, step.algorithm.needs
     turns = sum(not t.masked for trajectory in part for t in trajectory)
-    rows = merge(part, fold=needs.linear_loss or needs.separate_signs, equal_logprobs=not needs.linear_loss)
+    equal_logprobs = _is_corrected(step) or not needs.linear_loss
+    rows = merge(part, fold=needs.linear_loss or needs.separate_signs, equal_logprobs=equal_logprobs)
     rows = [row for row in rows if any(row.counts)]
-    metrics: dict[str, float] = {}
+    metrics = _ages(part, learner.backend.version) if training.staleness and rows else {}
     if rows:
-        metrics = _optimize(step, rows, turns)
+        metrics |= _optimize(step, rows, turns)
     if learner.critic is not None and part:
         metrics |= learner.critic.fit(
             part,
@@ -138,12 +140,13 @@ def _optimize(step: PolicyStep, rows: Sequence[Row], turns: int) -> dict[str, fl
     learner, training, needs = step.learner, step.training, step.algorithm.needs
     if needs.proximal:
         _set_proximal(learner, rows)
+    loss = truncated(step.algorithm.loss) if _is_corrected(step) else step.algorithm.loss
     metrics: dict[str, float] = {}
     begun = time.perf_counter()
     for _ in range(needs.epochs):
         metrics = learner.backend.forward_backward(
             rows,
-            step.algorithm.loss,
+            loss,
             denominator=turns,
             kl_weight=0.0 if _pays(step) else step.kl_weight,
             regularization=Regularization(training.kl_estimator, training.kl_average == "token", training.entropy),
@@ -155,6 +158,17 @@ def _optimize(step: PolicyStep, rows: Sequence[Row], turns: int) -> dict[str, fl
     learner.backend.version += 1
     learner.sampler.sync(learner.backend)
     return metrics
+
+
+def _is_corrected(step: PolicyStep) -> bool:
+    """Whether the loss gets importance weights, since it does not weigh what earlier versions sampled by itself."""
+    return step.training.staleness > 0 and not step.algorithm.needs.off_policy
+
+
+def _ages(part: Sequence[Trajectory], version: int) -> dict[str, float]:
+    """By how many updates the versions that sampled are older than the present one."""
+    ages = [version - transition.version for trajectory in part for transition in trajectory]
+    return {"staleness": sum(ages) / len(ages), "staleness_max": max(ages)}
 
 
 def _speed(learner: Learner, rows: Sequence[Row], seconds: float) -> dict[str, float]:

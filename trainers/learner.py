@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from marl_gem.errors import ConfigError
 from marl_gem.trainers.algorithms import make_algorithm
+from marl_gem.trainers.backends import ranks
 from marl_gem.trainers.backends.adapters import AdapterModel, CausalModel
 from marl_gem.trainers.backends.base import Backend, Weights
 from marl_gem.trainers.backends.frozen import FrozenModel
@@ -57,17 +59,22 @@ def make_learner(
         snapshots: its earlier versions.
     """
     model = model.to(device(config.device))
+    training = config.training
+    memory = Memory(training.precision, training.activation_checkpointing, training.packing)
+    options: dict[str, Any] = {
+        "temperature": config.policy.temperature,
+        "micro_batch_tokens": training.micro_batch_tokens,
+        "memory": memory,
+        "momentum": training.momentum,
+    }
     frozen = FrozenModel(model)
-    memory = Memory(config.training.precision, config.training.activation_checkpointing, config.training.packing)
-    backend = LocalBackend(
-        model,
-        tokenizer,
-        frozen,
-        temperature=config.policy.temperature,
-        micro_batch_tokens=config.training.micro_batch_tokens,
-        memory=memory,
-        momentum=config.training.momentum,
-    )
+    backend: LocalBackend
+    if ranks.count() > 1:
+        from marl_gem.trainers.backends.sharded import make_sharded  # which takes long to import
+
+        backend, model, frozen = make_sharded(model, tokenizer, options)
+    else:
+        backend = LocalBackend(model, tokenizer, frozen, **options)
     backend.version, backend.reference = version, reference
     sampler = InProcessSampler(name, model, tokenizer, config.policy, frozen)
     sampler.sync(backend)
@@ -87,7 +94,7 @@ def device(name: str) -> torch.device:
         ConfigError: there is no such device here.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         found = torch.device(name)
         torch.empty(0, device=found)

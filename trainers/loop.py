@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -27,7 +28,9 @@ from marl_gem.trainers.garbage import paused_collector
 from marl_gem.trainers.league import League, Opponent
 from marl_gem.trainers.learn import PolicyStep, learn
 from marl_gem.trainers.learner import Learner
-from marl_gem.trainers.play import EpisodePlayer
+from marl_gem.trainers.opponent_pool import Snapshot
+from marl_gem.trainers.pipeline import Pipeline
+from marl_gem.trainers.play import EpisodePlayer, Played
 from marl_gem.trainers.policy_algorithms import group_size, make_algorithms
 from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.rewards import SeatEpisodes, SeatReward
@@ -59,6 +62,7 @@ class TrainingLoop:
         self._uses_pool = several and config.training.opponent_pool_fraction > 0
         self.league = League(config.league)
         self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
+        self._pipeline: Pipeline | None = None
 
     def set_samplers(self, samplers: Mapping[str, Sampler]) -> None:
         """Let others answer for the policies while episodes are played."""
@@ -69,7 +73,11 @@ class TrainingLoop:
     @property
     def phase(self) -> TrainingPhase:
         """The phase of the next update, or the last one."""
-        return [phase for phase in self.phases if phase.start <= self.updates][-1]
+        return self.phase_of(self.updates)
+
+    def phase_of(self, update: int) -> TrainingPhase:
+        """The phase of an update."""
+        return [phase for phase in self.phases if phase.start <= update][-1]
 
     def update(self) -> tuple[dict[str, Any], list[Episode]]:
         """Play, learn, and return this update's metrics (see `metrics.METRIC_FORMULAS`) and episodes.
@@ -82,15 +90,13 @@ class TrainingLoop:
         begun, done = time.perf_counter(), self.updates - self.phase.start
         for name in self.phase.learners:
             self._prepare(name, done=done)
-        phase = self.phase.at(self.updates, self.config.training.alternate_every)
-        plan = self._plan(phase)
-        with paused_collector():
-            episodes = asyncio.run(self.player.play(plan))
+        plan, (episodes, repeated) = self._play()
+        phase = plan.phase
         planned = {entry.id: entry for entry in plan.episodes}
         finished = completed(episodes)
         self._record(phase, finished, planned)
         played = time.perf_counter()
-        learned = self._learn(phase, finished, planned)
+        learned = self._learn(phase, finished, planned, repeated)
         self.updates += 1
         metrics = {
             "update": self.updates,
@@ -115,11 +121,35 @@ class TrainingLoop:
             half = training.precision == "bfloat16"
             learner.pool.snapshot(learner.backend.version, lambda: _halved(learner.backend.weights(), half))
 
-    def _plan(self, phase: TrainingPhase) -> Plan:
-        """This update's episodes."""
+    def _plan(self, update: int) -> Plan:
+        """The episodes of an update, as the pools and the league are now."""
+        phase = self.phase_of(update).at(update, self.config.training.alternate_every)
         pools = {name: learner.pool for name, learner in self.learners.items()}
         size = group_size(self.config, self.algorithms)
-        return plan_episodes(self.config, phase, self.updates, self.league, pools, group_size=size)
+        return plan_episodes(self.config, phase, update, self.league, pools, group_size=size)
+
+    def _play(self) -> tuple[Plan, Played]:
+        """This update's episodes; with staleness those of the next updates are begun, too."""
+        training = self.config.training
+        if not training.staleness:
+            plan = self._plan(self.updates)
+            with paused_collector():
+                return plan, asyncio.run(self.player.play(plan))
+        if self._pipeline is None:
+            copies = {name: learner.sampler.playing_copy() for name, learner in self.learners.items()}
+            self._pipeline = Pipeline(self.specs, copies)
+        due = range(self.updates + self._pipeline.pending, min(self.updates + training.staleness + 1, training.updates))
+        backends = {name: learner.backend for name, learner in self.learners.items()} if due else {}
+        newest = {name: Snapshot(backend.version, backend.weights()) for name, backend in backends.items()}
+        for update in due:
+            self._pipeline.submit(self._plan(update), newest)
+        return self._pipeline.next()
+
+    def close(self) -> None:
+        """End what plays ahead of the updates, and throw it away; the next update would play it anew."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None
 
     def _record(self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]) -> None:
         """Tell the league how the policies did against their opponents: 1 for a win or success, 0.5 for a draw."""
@@ -135,9 +165,13 @@ class TrainingLoop:
         self.league.record(results)
 
     def _learn(
-        self, phase: TrainingPhase, episodes: Sequence[Episode], planned: Mapping[str, PlannedEpisode]
+        self,
+        phase: TrainingPhase,
+        episodes: Sequence[Episode],
+        planned: Mapping[str, PlannedEpisode],
+        repeated: Mapping[str, Counter[str]],
     ) -> dict[str, Any]:
-        """Let each policy take its steps on the turns of its seats."""
+        """Let each policy take its steps on the turns of its seats, without those that a group has in common."""
         found: list[Trajectory] = []
         holders: list[str] = []  # the policy of each trajectory
         paid = self._paid(phase, episodes, planned)
@@ -148,6 +182,8 @@ class TrainingLoop:
                 final_prompt = self.learners[name].sampler.final_prompt if self._needs_critic(name) else None
                 gamma, reward = self.configs[name].training.gamma, paid.get((episode.id, agent))
                 part = trajectories(episode, (agent,), gamma, entry.group, final_prompt, reward)
+                first = repeated[episode.id][agent] if episode.id in repeated else 0
+                part = [trajectory[first:] for trajectory in part if len(trajectory) > first]
                 found += part
                 holders += [name] * len(part)
         steps = {name: self._policy_step(name, phase) for name in phase.learners}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -37,6 +37,9 @@ METRIC_FORMULAS = {
     "logprob_diff_max": "the greatest absolute value of that difference, nats",
     "sampling_kl": "mean over sampled tokens of exp(d) - 1 - d, d as in logprob_diff: an estimate (k3) of how far the "
     "policy that sampled diverges from the present one, nats",
+    "staleness": "with `training.staleness`: the mean over turns of how many updates the weights that sampled them "
+    "were behind those that learned from them",
+    "staleness_max": "the greatest of these",
     "win_rate": "the policy's mean score against an opponent, over the episodes in which it learned alone: 1 for a win "
     "or a success, 0.5 for a draw; results count 0.95 as much with each further update",
     "rating": "strength on Elo's scale, from all the results that win_rate is made of: 1000 for the average of those "
@@ -63,7 +66,8 @@ METRIC_FORMULAS = {
     "measurement": "the whole measurement: who held which seat, and how that went",
     "matchups": "measured at the end of a phase: its seatings",
     "seconds": "wall time since the run began to train, in seconds, without measuring",
-    "seconds_playing": "wall time of the update's episodes, in seconds",
+    "seconds_playing": "wall time of the update's episodes, in seconds; with `training.staleness` how long the update "
+    "waited for them",
     "seconds_learning": "wall time of the update's gradients and steps, in seconds",
     "episodes": "how many episodes stand in episodes.jsonl before the next row's",
 }
@@ -81,14 +85,22 @@ class MetricsLog:
         folder: the run's.
         updates: the last update that counts; -1 starts an empty log.
         lock: the run's, which is checked before anything is written.
+        written: is called with each row that is on disk.
 
     Raises:
         JournalError: a file cannot be read or written.
     """
 
-    def __init__(self, folder: Path, updates: int = -1, lock: RunLock | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        updates: int = -1,
+        lock: RunLock | None = None,
+        written: Callable[[Row], None] = lambda row: None,
+    ) -> None:
         self.rows = [row for row in read_metrics(folder) if row["update"] <= updates and row["stage"] != "after"]
         self._episode_count = max((row["episodes"] for row in self.rows), default=0)
+        self._written = written
         self._metrics, self._episodes = Journal(folder / METRICS, lock), Journal(folder / EPISODES, lock)
         self._metrics.keep(len(self.rows))
         self._episodes.keep(self._episode_count)
@@ -105,6 +117,7 @@ class MetricsLog:
         row = {"update": update, "stage": stage, **metrics, "episodes": self._episode_count}
         self._metrics.append([json.dumps(row).encode("ascii")])
         self.rows.append(row)
+        self._written(row)
 
 
 def read_metrics(folder: Path) -> list[Row]:

@@ -91,3 +91,25 @@ def group_size(config: TrainConfig, algorithms: Mapping[str, Algorithm]) -> int:
                     f"{type(algorithm).__name__}, which compares these, learns nothing; choose rebn for it"
                 )
     return size
+
+
+def check_rollouts(config: TrainConfig, algorithms: Mapping[str, Algorithm]) -> None:
+    """Raises ConfigError if the algorithms cannot learn from the episodes that the configuration has played for them.
+
+    Args:
+        config: the run's.
+        algorithms: each policy's.
+    """
+    training = config.training
+    if group_size(config, algorithms) == 1 and training.group_start == "fork":
+        raise ConfigError(
+            "training.group_start is fork, but no algorithm compares groups of episodes; choose one that does, such as "
+            "rloo or grpo, or set it to seed"
+        )
+    for name, needs in ((name, algorithm.needs) for name, algorithm in algorithms.items()):
+        if training.staleness and not (needs.off_policy or needs.linear_loss):
+            raise ConfigError(
+                f"training.staleness is {training.staleness}, but the loss of {name} neither corrects for tokens that "
+                "earlier versions sampled nor is linear in the advantages, so that it could be corrected; set it to 0, "
+                "or choose another algorithm"
+            )

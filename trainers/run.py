@@ -38,6 +38,7 @@ from marl_gem.trainers.metrics import MetricsLog, Stage, read_metrics
 from marl_gem.trainers.sections import TrainConfig
 from marl_gem.trainers.start import start
 from marl_gem.trainers.starting_point import imitators, pinned, with_pins
+from marl_gem.trainers.trackers import Trackers, check_trackers
 from marl_gem.types import Episode
 
 CURVE = "curve.png"
@@ -118,7 +119,10 @@ class TrainingRun:
             CheckpointError: its newest checkpoint is damaged, or its metrics end before that.
         """
         config = read_config(folder)
-        _check_same(folder, config, wanted, () if updates is None else ("training.updates",))
+        _check_same(folder, config, wanted, ("trackers",) if updates is None else ("trackers", "training.updates"))
+        if wanted is not None and wanted.trackers:
+            config = msgspec.structs.replace(config, trackers=wanted.trackers)
+        check_trackers(config.trackers)
         if updates is not None:
             config = _with_updates(folder, config, updates)
         if not checkpoint.checkpoints(folder / CHECKPOINTS):
@@ -142,12 +146,18 @@ class TrainingRun:
         """
         with run_lock(self.folder) as lock:
             self._settle_length()
-            log = MetricsLog(self.folder, self.loop.updates if self.loop else -1, lock)
+            done = self.loop.updates if self.loop else -1
+            trackers = Trackers(self.folder, self.config, done)
+            log = MetricsLog(self.folder, done, lock, trackers.log)
             try:
+                trackers.start()
                 if self.loop is not None:
                     yield from self._serve(self.loop)
                 loop = self.loop or (yield from self._begin(log))
-                yield from self._train(log, loop)
+                try:
+                    yield from self._train(log, loop)
+                finally:
+                    loop.close()
                 yield from self._finish(log, loop)
             except BaseException:
                 with contextlib.suppress(JournalError):  # what ended the run says more
@@ -155,6 +165,7 @@ class TrainingRun:
                 raise
             finally:
                 self._stop_serving()
+                trackers.finish()
             self._draw(log)
 
     def _serve(self, loop: TrainingLoop) -> Iterator[Progress]:
@@ -207,7 +218,7 @@ class TrainingRun:
         seconds = time.monotonic() - begun
         yield from self._serve(loop)
         yield Progress("before", 0, 1, {})
-        measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
+        measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True, partners=True)
         first = [matchup.score for matchup in measured.matchups[: len(loop.specs)]]
         row = {**_score(measured), **({} if self.config.is_self_play else {"first_score": fmean(first)})}
         log.write(0, "before", {**row, "measurement": msgspec.to_builtins(measured), "seconds": seconds}, episodes)
@@ -239,7 +250,7 @@ class TrainingRun:
     def _finish(self, log: MetricsLog, loop: TrainingLoop) -> Iterator[Progress]:
         """Measure the policies again, and write the report."""
         yield Progress("after", 0, 1, {})
-        measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
+        measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True, partners=True)
         row = {**_score(measured), "measurement": msgspec.to_builtins(measured)}
         log.write(loop.updates, "after", {**row, "seconds": log.rows[-1]["seconds"]}, episodes)
         before = next(row for row in log.rows if row["stage"] == "before")

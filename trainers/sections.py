@@ -86,6 +86,11 @@ class PolicyConfig(Section, frozen=True):
     view: str = "bare"
     # The longest response, in tokens.
     max_tokens: Positive = 8
+    # How responses are sampled together: "static", where a batch ends with its longest response, or "continuous", where
+    # responses join it between two tokens and leave when they end. "auto" is static on a CPU, and continuous elsewhere.
+    batching: Literal["auto", "static", "continuous"] = "auto"
+    # The greatest number of responses that are sampled together.
+    max_batch: Positive = 1024
     # The temperature that responses are sampled at, above 0. Trained log-probabilities are those at this temperature.
     temperature: PositiveFloat = 1.0
 
@@ -121,6 +126,13 @@ class TrainingConfig(Section, frozen=True):
     updates: Count = 100
     # How many episodes are played for each update, over all scenarios.
     episodes: Positive = 256
+    # Where the episodes of a group start, for algorithms that compare them: all from the same seed, or ("fork") from a
+    # state in the middle of an episode, before a turn that is drawn; what came before is not trained.
+    group_start: Literal["seed", "fork"] = "seed"
+    # How many updates the weights that play are behind those that learn. 0 takes turns: play, then learn. With n above
+    # 0 the episodes of update k are played with the weights after update k - n, while updates are computed. Tokens are
+    # then weighed by how much likelier they are now: by the algorithm, or by `algorithms.base.truncated`.
+    staleness: Count = 0
     # The learning rate at the beginning of each phase.
     learning_rate: PositiveFloat = 1e-3
     # How it falls in each phase: to a tenth of it along a "cosine" or a line ("linear"), or not at all ("constant").
@@ -236,6 +248,9 @@ class EvaluationConfig(Section, frozen=True):
     # MODEL@URL, ... The run's score is the one against the first. Where no legal actions are listed, random play is
     # left out.
     opponents: tuple[str, ...] = ("random",)
+    # Whom the policies meet beside one another, before and after training: for a seat the policies that hold it in the
+    # place of its own, as in a command line's --seat: { user = ["scripted:expert", "runs/other", "runs/this@40"] }.
+    partners: dict[str, tuple[str, ...]] = {}
     # How many episodes of each seating are played before and after training, and at the end of a phase.
     final_episodes: Positive = 400
     # How many episodes of each seating are played for a point of the curve.
@@ -279,6 +294,8 @@ class TrainConfig(Section, frozen=True):
     learning: tuple[str, ...] = ()
     # When seats change hands, or other policies learn, in order.
     phases: tuple[PhaseConfig, ...] = ()
+    # Where metrics are sent besides the run's folder; a resumed run may have others.
+    trackers: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     policy: PolicyConfig = PolicyConfig()
     imitation: ImitationConfig = ImitationConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()

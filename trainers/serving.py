@@ -42,6 +42,12 @@ def check_sampler(config: TrainConfig, learners: int) -> None:
     adapted = [for_policy(config, name).policy.lora_rank > 0 for name in policy_names(config)]
     if all(adapted):
         return
+    if config.training.staleness:
+        raise ConfigError(
+            "training.staleness: a vLLM server has one version of a model at a time, so that it cannot play while the "
+            "model learns; make the policies adapters (policy.lora_rank), set it to 0, or let the model answer in this "
+            'process (sampler = "in_process")'
+        )
     if config.sampler != "vllm":
         raise ConfigError(
             f"sampler: a server at a URL ({config.sampler}) serves policies that are adapters (policy.lora_rank); for "
@@ -107,6 +113,7 @@ class Serving:
         config = self._config
         base = next((learner.base for learner in loop.learners.values()), "")  # all adapters share it
         past = config.training.pool_size if config.league.draw == "episode" else 1
+        copies = 2 if config.training.staleness else 1  # the playing ones have versions of their own
         return VLLMServer(
             Path(base),
             config.vllm,
@@ -114,7 +121,7 @@ class Serving:
             cpu=self._without_gpu,
             half=config.training.precision == "bfloat16",
             lora_rank=max(mine.policy.lora_rank for mine in loop.configs.values()),
-            adapters=len(loop.learners) * (2 + past),
+            adapters=len(loop.learners) * (2 + past) * copies,
         )
 
     def _sampler(self, name: str, learner: Learner, server: Server) -> VLLMSampler:

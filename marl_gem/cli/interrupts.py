@@ -1,5 +1,7 @@
 """Ctrl-C: the first one stops a command, in order where it can be continued; the second one ends the process at once.
 
+SIGTERM, which systems send before they end a process, counts as Ctrl-C.
+
 Python runs signal handlers in the main thread, between two of its instructions, and at its end waits for threads. So a
 thread here reads the signals too, and ends the process even if the main thread is in C code that does not return.
 """
@@ -18,6 +20,8 @@ from contextlib import contextmanager, suppress
 from marl_gem.cli.exit_codes import ExitCode
 from marl_gem.cli.terminal import err, out, plain
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 LAST_MOMENTS = 0.6
 """Seconds after the second Ctrl-C in which the process may still end in order."""
 
@@ -34,13 +38,14 @@ class _Interrupts:
         self._handled = 0
         self._signals, self._wakeup = socket.socketpair()
         self._wakeup.setblocking(False)
-        self._handler_before = signal.signal(signal.SIGINT, self._handle)
+        self._handlers_before = {number: signal.signal(number, self._handle) for number in SIGNALS}
         self._wakeup_before = signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._read_signals, name="marl_gem-interrupts", daemon=True).start()
 
     def uninstall(self) -> None:
         """Leave Ctrl-C to what handled it before."""
-        signal.signal(signal.SIGINT, self._handler_before)
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup_before)
         self._wakeup.close()
 
@@ -64,7 +69,7 @@ class _Interrupts:
         count = 0
         with self._signals:
             while number := self._signals.recv(1):
-                if number[0] == signal.SIGINT:
+                if number[0] in SIGNALS:
                     count += 1
                     self._act_on(count)
 

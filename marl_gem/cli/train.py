@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,16 +61,26 @@ def train(
             metavar="RUN", help="Go on with this run's folder; RUN@120 with --name goes on from there in a new folder."
         ),
     ] = None,
+    trackers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tracker", metavar="NAME", help="Send metrics to tensorboard, trackio or wandb too. May be repeated."
+        ),
+    ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the complete configuration as TOML, and do nothing else.")
     ] = False,
     runs: Annotated[Path, typer.Option(help="Where runs lie.")] = Path("runs"),
 ) -> None:
     """Train by self-play or co-evolution. Ctrl-C stops after the update at hand; --resume goes on from there."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and _serves():  # torchrun has started several processes
+        return
     if not what and resume is None:
         raise MarlGemError("what should be trained? Try: marl-gem train tictactoe, or marl-gem train --help")
     if resume is None and updates is not None:
         settings = [f"training.updates={updates}", *(settings or [])]
+    if trackers:
+        settings = [f"trackers={write_value(trackers)}", *(settings or [])]
     source, checkpoint = _resumed(resume) if resume else (None, None)
     values = _values(what, source, _assignments(settings, seed, policy, sampler, options), wrappers)
     if print_config:
@@ -86,6 +98,20 @@ def train(
     else:
         run = TrainingRun.start(_folder(runs, name, what or ""), parse(values, what or ""))
     _work(run)
+
+
+def _serves() -> bool:
+    """Join the other processes of torchrun; all but the first compute what that one says, until it ends."""
+    from marl_gem.trainers.backends import ranks
+
+    if ranks.begin() == 0:
+        atexit.register(ranks.end)
+        return False
+    from marl_gem.trainers.backends.sharded import serve
+
+    serve()
+    ranks.end()
+    return True
 
 
 def _print_config(values: dict[str, Any], updates: int | None) -> None:
@@ -289,13 +315,14 @@ def _show_success(report: TrainingReport) -> None:
     table = Table(Column("seats", no_wrap=True), Column("success of", no_wrap=True))
     for moment in ("before", *["end of phase"] * phases, "after"):
         table.add_column(moment)
-    for index, last in enumerate(report.after.matchups):
+    before = [*report.before.matchups, *report.before.partners]
+    for index, last in enumerate([*report.after.matchups, *report.after.partners]):
         ends = [end for end in report.phase_ends if (end.scenario, end.seats) == (last.scenario, last.seats)]
-        moments = [report.before.matchups[index], *(ends[-1:] if phases else []), last]
+        moments = [before[index], *(ends[-1] if ends else None for _ in range(phases)), last]
         for row, seat in enumerate(last.agents):
             seats = "" if row else "\n".join(f"{agent}={who}" for agent, who in last.seats.items())
-            counts = [matchup.agents[seat] for matchup in moments]
-            table.add_row(escape(seats), escape(seat), *(show_share(c.success, c.games) for c in counts))
+            counts = [matchup.agents[seat] if matchup else None for matchup in moments]
+            table.add_row(escape(seats), escape(seat), *(show_share(c.success, c.games) if c else "" for c in counts))
     out.print(table)
 
 

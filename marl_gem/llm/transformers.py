@@ -1,4 +1,4 @@
-"""A transformers model in this process, which answers all waiting requests in one batch.
+"""A transformers model in this process, which answers many requests in one batch.
 
 Tokens in, tokens out: a response holds the token ids of the prompt, the sampled token ids and the log-probability that
 each was drawn with. An earlier answer goes into the next prompt as the token ids that were sampled.
@@ -7,14 +7,12 @@ each was drawn with. An earlier answer goes into the next prompt as the token id
 from __future__ import annotations
 
 import asyncio
-import math
-import random
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, TypeAlias
 
-from marl_gem.errors import ContextTooLong, LLMError, MissingPackage
+from marl_gem.errors import ConfigError, ContextTooLong, LLMError, MissingPackage
 from marl_gem.llm import Sampling
 from marl_gem.llm.wire import split_reasoning
 from marl_gem.types import Message, Response, ToolSpec
@@ -24,17 +22,29 @@ try:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from marl_gem.llm.chat_template import ChatTemplate
+    from marl_gem.llm.continuous import ContinuousBatch, Draft, Request, can_batch_continuously, extend, read_prompts
     from marl_gem.llm.pretrained import load_pretrained
 except ImportError as error:
     raise MissingPackage(error.name or "torch", "train", "a model in this process") from error
 
 
+Batching: TypeAlias = Literal["static", "continuous", "auto"]
+"""How requests are answered together, see `TransformersLLM`."""
+
+
 class TransformersLLM:
     """Generates with a causal language model and its tokenizer.
 
-    Requests that arrive before the event loop becomes idle are answered together. The forward passes run in the
-    event loop's thread: so the composition of every batch, and with it a complete run, depends on the seed alone.
-    That costs nothing where all episodes wait for this model anyway.
+    Forward passes run in the event loop's thread: so the composition of every batch, and with it a complete run,
+    depends on the seed alone where all episodes wait for models in this process. There are two ways to batch:
+
+    - "static": requests that arrive before the event loop becomes idle are answered together, and the next ones wait
+      until all of these are. Nothing else runs meanwhile.
+    - "continuous": requests join between two tokens and leave when they end, and other tasks run between two tokens.
+      An answer has the same tokens either way but for rounding, since its draws depend on its own seed.
+
+    "auto" is static on a CPU, where it gives the numbers of earlier releases, and continuous elsewhere, if the model's
+    cache allows it (sliding windows do not).
 
     Args:
         model: any causal language model of transformers; a trainer may share it.
@@ -42,6 +52,10 @@ class TransformersLLM:
         name: goes into records, followed by the version.
         max_batch: the greatest number of requests in one forward pass.
         template_options: variables of the chat template, such as {"enable_thinking": False}.
+        batching: "static", "continuous" or "auto".
+
+    Raises:
+        ConfigError: continuous batching is asked for, and the model's cache does not allow it.
     """
 
     def __init__(
@@ -52,6 +66,7 @@ class TransformersLLM:
         name: str = "model",
         max_batch: int = 1024,
         template_options: Mapping[str, Any] | None = None,
+        batching: Batching = "auto",
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -62,7 +77,13 @@ class TransformersLLM:
         self.autocast = False
         """Whether the model computes in bfloat16 where that loses little, as a trainer with this precision does."""
         self._rows = model.get_input_embeddings().weight.shape[0]
-        self._waiting: list[_Request] = []
+        self._waiting: list[Request] = []
+        self._filler = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        self._batch: ContinuousBatch | None = None
+        if _is_continuous(model, batching):
+            self._batch = ContinuousBatch(model, self._filler, self._ended)
+        self._active = False  # whether the next step of the continuous batch is scheduled
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._decode = lru_cache(10_000)(self._decode_tokens)
 
     @property
@@ -86,9 +107,14 @@ class TransformersLLM:
             )
         loop = asyncio.get_running_loop()
         limit = available if sampling.max_tokens is None else min(sampling.max_tokens, available)
-        request = _Request(prompt, sampling, limit, seed, loop.create_future())
+        if loop is not self._loop:
+            self._forget(loop)
+        request = Request(prompt, sampling, limit, seed, loop.create_future())
         self._waiting.append(request)
-        if len(self._waiting) == 1:
+        if self._batch is not None and not self._active:
+            self._active = True
+            loop.call_soon(self._step_when_idle, self._batch, 0)
+        elif self._batch is None and len(self._waiting) == 1:
             loop.call_soon(self._answer_when_idle, 0)
         return await request.answer
 
@@ -114,6 +140,12 @@ class TransformersLLM:
         logits = self.model.eval()(input_ids=ids).logits[0, len(prompt) - 1 : -1].double()
         return float(torch.log_softmax(logits, -1).gather(1, ids[0, len(prompt) :, None]).sum())
 
+    def _forget(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin in another event loop; what an earlier one left when it was interrupted, nobody waits for."""
+        self._loop, self._waiting, self._active = loop, [], False
+        if self._batch is not None:
+            self._batch.clear()
+
     def _answer_when_idle(self, seen: int) -> None:
         """Wait until one iteration of the event loop has brought no further request, then answer all."""
         if len(self._waiting) > seen:
@@ -124,74 +156,89 @@ class TransformersLLM:
         for start in range(0, len(requests), self.max_batch):
             batch = requests[start : start + self.max_batch]
             try:
-                with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.autocast):
-                    answers = self._generate(batch)
+                drafts = self._generate(batch)
             except Exception as error:  # whatever it is, no request may be left waiting
-                failure = LLMError(f"{self.name} failed on a batch of {len(batch)}: {error}")
-                for request in batch:
-                    request.answer.set_exception(failure)
+                self._fail(batch, error)
             else:
-                for request, answer in zip(batch, answers, strict=True):
-                    request.answer.set_result(answer)
+                for draft in drafts:
+                    draft.request.answer.set_result(self._response(draft))
+
+    def _step_when_idle(self, batch: ContinuousBatch, seen: int) -> None:
+        """Begin once one iteration of the event loop has brought no further request."""
+        if len(self._waiting) > seen:
+            asyncio.get_running_loop().call_soon(self._step_when_idle, batch, len(self._waiting))
+        else:
+            self._step(batch)
+
+    def _step(self, batch: ContinuousBatch) -> None:
+        """Sample one token of every answer, let those join that wait, and give control back to the event loop."""
+        with torch.inference_mode():
+            batch.drop()
+        waiting = [request for request in self._waiting if not request.answer.done()]
+        room = self.max_batch - len(batch.drafts)
+        arrived, self._waiting = waiting[:room], waiting[room:]
+        try:
+            with torch.inference_mode(), self._autocast():
+                self.model.eval()
+                ended = batch.step(arrived, self.version)
+        except Exception as error:
+            failed = {id(r): r for r in (*(draft.request for draft in batch.clear()), *arrived)}
+            self._fail(list(failed.values()), error)
+        else:
+            for draft in ended:
+                draft.request.answer.set_result(self._response(draft))
+        self._active = bool(batch.drafts or self._waiting)
+        if self._active:
+            asyncio.get_running_loop().call_soon(self._step, batch)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.autocast)
+
+    def _fail(self, requests: Sequence[Request], error: Exception) -> None:
+        failure = LLMError(f"{self.name} failed on a batch of {len(requests)}: {error}")
+        for request in requests:
+            if not request.answer.done():
+                request.answer.set_exception(failure)
 
     @torch.inference_mode()
-    def _generate(self, batch: Sequence[_Request]) -> list[Response]:
-        """Sample an answer to every request; equal prompts are prefilled once."""
+    def _generate(self, batch: Sequence[Request]) -> list[Draft]:
+        """Sample an answer to every request, in one batch that shrinks as answers end."""
         self.model.eval()
-        prompts = {request.prompt: None for request in batch}
-        row_of = {prompt: row for row, prompt in enumerate(prompts)}
-        ids, mask = self._pad_left(list(prompts))
-        output = self.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
-            logits_to_keep=1,
-            use_cache=any(request.limit > 1 for request in batch),
-        )
-        rows = torch.tensor([row_of[request.prompt] for request in batch], device=ids.device)
-        logits, mask = output.logits[rows, -1], mask[rows]
-        live, drafts = list(range(len(batch))), [_Draft(random.Random(request.seed)) for request in batch]
-        cache = output.past_key_values
-        if cache is not None and (len(prompts) != len(batch) or rows.tolist() != live):
-            cache.batch_select_indices(rows)
-        while True:
-            tokens, logprobs = _sample(
-                logits, [batch[i].sampling for i in live], [drafts[i].rng.random() for i in live]
-            )
-            if not all(map(math.isfinite, logprobs)):
-                raise LLMError(
-                    "its logits are not finite numbers: the model's weights have diverged or are damaged. Take an "
-                    "earlier checkpoint, or train with a lower training.learning_rate"
+        drafts = [Draft(request, self.version) for request in batch]
+        with self._autocast():
+            several = any(request.limit > 1 for request in batch)
+            logits, mask, cache = read_prompts(self.model, batch, self._filler, use_cache=several)
+            live = drafts
+            while True:
+                extend(live, logits)
+                unfinished = [row for row, draft in enumerate(live) if not self._ended(draft)]
+                if not unfinished:
+                    return drafts
+                if len(unfinished) < len(live):
+                    keep = torch.tensor(unfinished, device=mask.device)
+                    cache.batch_select_indices(keep)
+                    mask, live = mask[keep], [live[row] for row in unfinished]
+                mask = torch.cat([mask, mask.new_ones(len(live), 1)], 1)
+                output = self.model(
+                    input_ids=torch.tensor([[draft.tokens[-1]] for draft in live], device=mask.device),
+                    attention_mask=mask,
+                    position_ids=mask.sum(1, keepdim=True) - 1,
+                    past_key_values=cache,
+                    use_cache=True,
                 )
-            for i, token, logprob in zip(live, tokens, logprobs, strict=True):
-                drafts[i].tokens.append(token)
-                drafts[i].logprobs.append(logprob)
-            unfinished = [
-                row
-                for row, i in enumerate(live)
-                if drafts[i].tokens[-1] not in self.template.ends
-                and len(drafts[i].tokens) < batch[i].limit
-                and not (batch[i].sampling.stop and self._stopped(drafts[i], batch[i].sampling.stop))
-            ]
-            if not unfinished:
-                break
-            if len(unfinished) < len(live):
-                keep = torch.tensor(unfinished, device=ids.device)
-                cache.batch_select_indices(keep)
-                mask, live = mask[keep], [live[row] for row in unfinished]
-            mask = torch.cat([mask, mask.new_ones(len(live), 1)], 1)
-            output = self.model(
-                input_ids=torch.tensor([[drafts[i].tokens[-1]] for i in live], device=ids.device),
-                attention_mask=mask,
-                position_ids=mask.sum(1, keepdim=True) - 1,
-                past_key_values=cache,
-                use_cache=True,
-            )
-            logits, cache = output.logits[:, -1], output.past_key_values
-        return [self._response(request, draft) for request, draft in zip(batch, drafts, strict=True)]
+                logits, cache = output.logits[:, -1], output.past_key_values
 
-    def _response(self, request: _Request, draft: _Draft) -> Response:
-        tokens = tuple(draft.tokens)
+    def _ended(self, draft: Draft) -> bool:
+        """Whether an answer needs no further token."""
+        stop = draft.request.sampling.stop
+        return (
+            draft.tokens[-1] in self.template.ends
+            or len(draft.tokens) >= draft.request.limit
+            or bool(stop and self._stopped(draft, stop))
+        )
+
+    def _response(self, draft: Draft) -> Response:
+        request, tokens = draft.request, tuple(draft.tokens)
         reasoning, text = split_reasoning(self._decode(tokens))
         stopped = self._stopped(draft, request.sampling.stop)
         if stopped:
@@ -203,85 +250,31 @@ class TransformersLLM:
             token_ids=tokens,
             logprobs=tuple(draft.logprobs),
             finish_reason="stop" if stopped or tokens[-1] in self.template.ends else "length",
-            version=self.version,
+            version=draft.version,
             usage={"prompt_tokens": len(request.prompt), "completion_tokens": len(tokens)},
         )
 
-    def _stopped(self, draft: _Draft, stop: Sequence[str]) -> bool:
+    def _stopped(self, draft: Draft, stop: Sequence[str]) -> bool:
         """Whether the text so far, without reasoning, holds one of these texts."""
         if not stop:
             return False
         _, text = split_reasoning(str(self.tokenizer.decode(draft.tokens, skip_special_tokens=True)))
         return any(end in text for end in stop)
 
-    def _pad_left(self, prompts: Sequence[tuple[int, ...]]) -> tuple[torch.Tensor, torch.Tensor]:
-        width = max(map(len, prompts))
-        pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
-        ids = torch.tensor([(pad,) * (width - len(prompt)) + prompt for prompt in prompts], device=self.model.device)
-        mask = torch.tensor([(0,) * (width - len(prompt)) + (1,) * len(prompt) for prompt in prompts])
-        return ids, mask.to(self.model.device)
-
     def _decode_tokens(self, tokens: tuple[int, ...]) -> str:
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
 
 
-class _Request(NamedTuple):
-    prompt: tuple[int, ...]
-    sampling: Sampling
-    limit: int  # the greatest number of tokens of the answer
-    seed: int
-    answer: asyncio.Future[Response]
-
-
-class _Draft:
-    """An answer while it is being sampled."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.tokens: list[int] = []
-        self.logprobs: list[float] = []
-
-
-def _sample(
-    logits: torch.Tensor, samplings: Sequence[Sampling], draws: Sequence[float]
-) -> tuple[list[int], list[float]]:
-    """Sample one token per row by inverse transform sampling, so that a row's token depends on its draw alone.
-
-    Args:
-        logits: a tensor of the shape (rows, vocabulary).
-        samplings: one per row.
-        draws: one per row, uniform in [0, 1).
-
-    Returns:
-        The tokens and the log-probabilities, in nats, that they were drawn with. At temperature 0 the most likely
-        token is certain and its log-probability is 0. With `top_p` below 1 the distribution is renormalized over the
-        remaining tokens.
-    """
-    scale = torch.tensor([s.temperature for s in samplings], dtype=torch.float64, device=logits.device).unsqueeze(1)
-    greedy = scale == 0
-    logprobs = torch.log_softmax(logits.double() / scale.masked_fill(greedy, 1.0), dim=-1)
-    if any(sampling.top_p < 1 for sampling in samplings):
-        logprobs = _nucleus(logprobs, [sampling.top_p for sampling in samplings])
-    cumulative = logprobs.exp().cumsum(-1)
-    draw = torch.tensor(draws, dtype=torch.float64, device=logits.device).unsqueeze(1)
-    tokens = torch.searchsorted(cumulative, draw * cumulative[:, -1:], right=True).clamp(max=logits.shape[-1] - 1)
-    tokens = torch.where(greedy, logits.argmax(-1, keepdim=True), tokens)
-    chosen = logprobs.gather(1, tokens).masked_fill(greedy, 0.0)
-    return tokens.squeeze(1).tolist(), chosen.squeeze(1).tolist()
-
-
-def _nucleus(logprobs: torch.Tensor, top_p: Sequence[float]) -> torch.Tensor:
-    """Keep the most likely tokens that together have the probability `top_p`, including the one that reaches it.
-
-    Source: Holtzman et al. (arXiv 1904.09751).
-    """
-    threshold = torch.tensor(top_p, dtype=torch.float64, device=logprobs.device).unsqueeze(1)
-    ordered, tokens = logprobs.sort(dim=-1, descending=True, stable=True)
-    before = ordered.exp().cumsum(-1) - ordered.exp()
-    out = (before >= threshold) & (threshold < 1)
-    out[:, 0] = False
-    remaining = logprobs.masked_fill(torch.zeros_like(out).scatter(1, tokens, out), -torch.inf)
-    return torch.log_softmax(remaining, dim=-1)
+def _is_continuous(model: PreTrainedModel, batching: Batching) -> bool:
+    if batching == "static" or (batching == "auto" and model.device.type == "cpu"):
+        return False
+    possible = can_batch_continuously(model)
+    if batching == "continuous" and not possible:
+        raise ConfigError(
+            f"policy.batching: the cache of {type(model).__name__} keeps no keys and values of all tokens in all its "
+            "layers, so that answers cannot join it; choose static"
+        )
+    return possible
 
 
 def _ends(model: PreTrainedModel) -> list[int]:

@@ -5,6 +5,7 @@ scripted        a function or a list of texts
 random          any legal action
 human           a person at the terminal
 language_model  a language model behind a view of the agent's history
+continuation    what was played so far in another episode, and then another policy
 replay          what was recorded in a run
 """
 

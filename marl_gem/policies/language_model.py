@@ -54,6 +54,11 @@ class _LLMAgent:
         self._history = History()
         self._cut = 0
 
+    def remember(self, observation: Observation, response: Response) -> None:
+        """Have answered an observation so, see `continuation.Remembers`."""
+        self._cut = response.cut
+        self._history.append(Exchange(observation, response))
+
     async def act(self, observation: Observation, info: Info) -> Response:
         seed = derive_seed(self._seed, len(self._history))
         self._history.append(Exchange(observation, None))

@@ -120,10 +120,13 @@ def test_the_second_ctrl_c_ends_a_training(tmp_path: Path, start: Start) -> None
     assert f"stopped at once. {again}" in err and "Traceback" not in err
 
 
-def test_the_first_ctrl_c_ends_what_has_nothing_to_finish(tmp_path: Path, start: Start) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_the_first_ctrl_c_or_sigterm_ends_what_has_nothing_to_finish(
+    tmp_path: Path, start: Start, number: signal.Signals
+) -> None:
     process = start("play", "test:Stuck-v0", "--seat", "a=scripted:blocks")
     wait_for((tmp_path / "mark").exists, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and err == "stopped\n"
 

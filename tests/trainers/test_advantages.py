@@ -254,6 +254,35 @@ class TestWhereThePolicyDecidesWhenToStop:
         found = self.gradient(lambda batch: algorithm.advantages(batch).values)
         assert found == pytest.approx(self.truth() / 2, abs=1e-12)  # its own return is in the mean: (G - 1) / G
 
+    def batch_in_proportion(self) -> tuple[Batch, list[tuple[float, float]]]:
+        """Each outcome as often as its probability says, and the score of each turn."""
+        counts = [round(100 * probability) for probability, _, _ in self.outcomes()]
+        outcomes = [outcome for outcome, count in zip(self.outcomes(), counts, strict=True) for _ in range(count)]
+        parts = [trajectory("a", rewards, episode=str(i), gamma=1.0) for i, (_, rewards, _) in enumerate(outcomes)]
+        return Batch(parts), [score for _, _, turns in outcomes for score in turns]
+
+    def test_rebns_mean_over_all_turns_of_an_agent_is_unbiased(self) -> None:
+        """In a batch so large that it has the exact proportions: the true gradient, divided by the deviation."""
+        batch, scores = self.batch_in_proportion()
+        values = make_algorithm("rebn", {}).advantages(batch).values
+        std = np.std([t.return_ for t in batch.transitions])
+        found = sum(value * np.array(score) for value, score in zip(values, scores, strict=True)) / 100
+        assert found * std == pytest.approx(self.truth(), abs=1e-12)
+
+    def test_baselines_of_rewards_at_a_turn_index_reward_going_on(self) -> None:
+        """As in verl's issue 7244: rewards less their mean at each turn index, summed up from each turn on.
+
+        A second turn costs its mean reward, 3 * WIN, which stopping does not. However large the batch is, going on
+        gets this bonus, here a penalty."""
+        batch, scores = self.batch_in_proportion()
+        means = [np.mean([t.reward for t in batch.transitions if t.turn == turn]) for turn in (0, 1)]
+        rewards = [t.reward - float(means[t.turn]) for t in batch.transitions]
+        values = [t.return_ for t in batch.with_rewards(rewards).transitions]
+        found = sum(value * np.array(score) for value, score in zip(values, scores, strict=True)) / 100
+        on, bonus = self.GO_ON, -3 * self.WIN
+        assert found - self.truth() == pytest.approx(np.array([on * (1 - on) * bonus, 0.0]), abs=1e-12)
+        assert found[0] < 0 < self.truth()[0]  # it learns to stop where going on pays more
+
     def test_a_mean_per_turn_index_turns_it(self) -> None:
         def per_turn(batch: Batch) -> list[float]:
             means = {

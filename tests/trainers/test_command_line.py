@@ -113,7 +113,8 @@ finally:
         assert done.stderr.startswith("error:")
 
     @pytest.mark.long
-    def test_ctrl_c_stops_cleanly_and_resume_finishes(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+    def test_ctrl_c_or_sigterm_stops_cleanly_and_resume_finishes(self, tmp_path: Path, number: signal.Signals) -> None:
         (tmp_path / "small.toml").write_text(
             toml(apply_overrides(SMALL_KUHN, ["training.updates=400", "training.save_every=1000"]))
         )
@@ -127,7 +128,7 @@ finally:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         told = process.communicate(timeout=60)[0].decode()
         assert process.returncode == 130, told
         assert "--resume runs/run" in told

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,8 @@ FAKE = Path(__file__).parents[1] / "fake_vllm"
 SMALL = (
     "imitation.steps=0",
     "policy.view=chat",
-    "training.updates=3",
-    "training.episodes=8",
+    "training.updates=2",
+    "training.episodes=6",
     "training.keep_episodes=8",
     "training.save_every=1",
     "evaluation.final_episodes=2",
@@ -83,10 +82,8 @@ def episodes(folder: Path) -> list[Episode]:
 
 
 def is_running(pid: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
+    found = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return found.stdout.strip() != "" and not found.stdout.startswith("Z")  # not reaped yet
 
 
 def finished(folder: Path, config: TrainConfig) -> TrainingRun:
@@ -102,7 +99,12 @@ class TestAdapters:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", f"{FAKE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
             patch.setenv("FAKE_VLLM_LOG", str(folder / "events"))
-            settings = ("training.opponent_pool_fraction=0.5", "league.draw=episode", "policy.max_tokens=4")
+            settings = (
+                "training.updates=3",
+                "training.opponent_pool_fraction=0.5",
+                "league.draw=episode",
+                "policy.max_tokens=4",
+            )
             with registry.preserved():
                 registry.register("test:Babble-v0", Babble, agents=3)
                 values = (*SMALL, f"policy.start_from={base}", "policy.lora_rank=4", "sampler=vllm", *settings)
@@ -152,10 +154,10 @@ class TestAllWeights:
         self, base: Path, events: Events, tmp_path: Path
     ) -> None:
         run = finished(tmp_path / "run", all_weights(base))
-        assert [event["folder"] for event in events("reload")] == ["v0", "v1", "v2", "v3"]
+        assert [event["folder"] for event in events("reload")] == ["v0", "v1", "v2"]
         # Its head shares the embeddings' weights, of which vLLM would keep the old ones for the head.
         assert all("lm_head.weight" in event["tensors"] for event in events("reload"))
-        assert len({answer["salt"] for answer in events("answer")}) == 4  # no prefix is reused across versions
+        assert len({answer["salt"] for answer in events("answer")}) == 3  # no prefix is reused across versions
         assert all(row["failed"] == 0 for row in rows(run.folder) if row["stage"] == "training")
         assert list((run.folder / "vllm").rglob("*.safetensors")) == []
 
@@ -170,7 +172,7 @@ class TestServersThatDie:
     def test_a_server_that_dies_is_started_again_and_nothing_is_lost(
         self, config: Any, base: Path, events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("FAKE_VLLM_DIES_AT", "20")
+        monkeypatch.setenv("FAKE_VLLM_DIES_AT", "10")
         run = finished(tmp_path / "run", config(base))
         assert len(events("death")) == 1 and len(events("start")) == 2
         assert all(row["failed"] == 0 for row in rows(run.folder) if row["stage"] == "training")
@@ -181,17 +183,17 @@ class TestServersThatDie:
     def test_a_server_that_stays_away_ends_the_run_which_can_be_resumed(
         self, base: Path, events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("FAKE_VLLM_DIES_AT", "20")
+        monkeypatch.setenv("FAKE_VLLM_DIES_AT", "10")
         monkeypatch.setenv("FAKE_VLLM_STAYS_AWAY", "1")
         config = adapters(base)
         with pytest.raises(LLMError, match=r"vLLM ended while it started.*there is no memory left"):
             finished(tmp_path / "run", config)
         monkeypatch.delenv("FAKE_VLLM_STAYS_AWAY")
-        assert checkpoint.load(tmp_path / "run").updates < 3
+        assert checkpoint.load(tmp_path / "run").updates < 2
         resumed = TrainingRun.resume(tmp_path / "run", config)
         work(resumed)
         assert resumed.report is not None
-        assert [row["update"] for row in rows(tmp_path / "run") if row["stage"] == "training"] == [1, 2, 3]
+        assert [row["update"] for row in rows(tmp_path / "run") if row["stage"] == "training"] == [1, 2]
 
     def test_a_server_that_does_not_start_is_quoted(
         self, base: Path, events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

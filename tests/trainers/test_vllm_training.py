@@ -33,6 +33,7 @@ SERVED = (
     f"vllm.python={os.environ['MARL_GEM_VLLM_PYTHON']}",
     "policy.temperature=0.7",
     "training.opponent_pool_fraction=0.5",
+    "league.draw=episode",
     "training.keep_episodes=16",
     "evaluation.final_episodes=4",
     "evaluation.probe_every=100",

@@ -61,7 +61,9 @@ class Needs(msgspec.Struct, frozen=True):
     reads `positive` and `negative` in place of `advantages`, so that rows may be folded whose tokens were also sampled
     with equal log-probabilities. `proximal`: the log-probabilities of the policy before the update's first step are
     computed. `critic`: every policy that learns has a critic, which gives `Transition.value` and is fitted to
-    `Advantages.targets`.
+    `Advantages.targets`. `off_policy`: the loss weighs or clips what an earlier version sampled by itself. With
+    `training.staleness` above 0 a linear loss without it gets truncated importance weights, see `truncated`; a loss
+    that is not linear is refused.
     """
 
     group_size: int = 1
@@ -70,6 +72,7 @@ class Needs(msgspec.Struct, frozen=True):
     separate_signs: bool = False
     proximal: bool = False
     critic: bool = False
+    off_policy: bool = False
 
     def __post_init__(self) -> None:
         if self.group_size < 1 or self.epochs < 1:
@@ -128,6 +131,28 @@ def policy_gradient(tokens: TokenBatch) -> torch.Tensor:
     arXiv 2206.05825), which in two-player zero-sum games settles where plain self-play circles.
     """
     return regularized((tokens.advantages * tokens.logprobs).sum(), tokens)
+
+
+IMPORTANCE_CAP = 2.0
+"""The greatest weight that `truncated` gives."""
+
+
+def truncated(loss: Loss) -> Loss:
+    """A loss that is linear in the advantages, for tokens that earlier versions sampled: each token's advantage is
+    multiplied by min(r, `IMPORTANCE_CAP`), r its probability now divided by the one it was sampled with.
+
+    Without the cap the weight of a token makes the gradient that of the present policy at this token, as PPO's ratio
+    does; that the tokens before it were sampled by an earlier version stays uncorrected. The cap bounds the variance.
+    Source: Ionides, "Truncated importance sampling" (2008); per token as in IMPALA (Espeholt et al., arXiv 1802.01561).
+    """
+
+    def weighted(tokens: TokenBatch) -> torch.Tensor:
+        difference = (tokens.logprobs.detach() - tokens.behaviour_logprobs) * (tokens.counts > 0)
+        weights = difference.exp().clamp(max=IMPORTANCE_CAP)
+        columns = {name: getattr(tokens, name) * weights for name in ("advantages", "positive", "negative")}
+        return loss(tokens._replace(**columns))
+
+    return weighted
 
 
 def regularized(objective: torch.Tensor, tokens: TokenBatch) -> torch.Tensor:

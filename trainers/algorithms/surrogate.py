@@ -57,6 +57,7 @@ class Surrogate:
             separate_signs=True,
             proximal=self._options.importance != "none",
             critic=critic,
+            off_policy=True,
         )
 
     def __call__(self, tokens: TokenBatch) -> torch.Tensor:

@@ -41,6 +41,7 @@ class SharedBase:
         except ImportError as error:
             raise MissingPackage("peft", "train", "training adapters") from error
         self.model = model.requires_grad_(False)
+        self.sizes = {"rank": rank, "alpha": alpha, "targets": targets}
         self._peft = peft
         self._rank, self._alpha, self._targets = rank, alpha, targets
         self._configs: dict[str, Any] = {}
@@ -97,6 +98,16 @@ class SharedBase:
                     module.set_adapter(name)
             self._active = name
         return self.model
+
+    def beside(self) -> SharedBase:
+        """The same weights in modules of its own, with copies of all adapters.
+
+        Which adapter is active is kept in the modules, so that two threads cannot share them.
+        """
+        other = copy.copy(self)
+        shared = {id(value): value for name, value in self.model.named_parameters() if ".lora_" not in name}
+        other.model = copy.deepcopy(self.model, shared)
+        return other
 
     def adapter_weights(self, name: str) -> Weights:
         """The weights of an adapter, not copied."""
@@ -219,6 +230,10 @@ class AdapterModel:
         new = self.shared.adapter(self.name, seed=0, **self.shared.size(self.name))
         new.load_state_dict({name: value.clone() for name, value in self.state_dict().items()})
         return new
+
+    def beside(self) -> AdapterModel:
+        """A copy for another thread, over the same base; see `SharedBase.beside`."""
+        return AdapterModel(self.shared.beside(), self.name)
 
 
 CausalModel: TypeAlias = PreTrainedModel | AdapterModel

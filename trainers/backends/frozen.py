@@ -10,7 +10,7 @@ from marl_gem.trainers.backends.base import Weights
 
 def copy_weights(model: CausalModel) -> Weights:
     """A copy of a model's weights, on the CPU; what the model shares between names (tied weights) is copied once."""
-    return {name: value.detach().to("cpu", copy=True) for name, value in _untied(model).items()}
+    return {name: value.detach().to("cpu", copy=True) for name, value in untied(model).items()}
 
 
 def fits(model: CausalModel, weights: Weights) -> bool:
@@ -20,10 +20,10 @@ def fits(model: CausalModel, weights: Weights) -> bool:
     """
     shapes = {name: value.shape for name, value in model.state_dict().items()}
     known = all(shapes.get(name) == value.shape for name, value in weights.items())
-    return known and weights.keys() >= _untied(model).keys()
+    return known and weights.keys() >= untied(model).keys()
 
 
-def _untied(model: CausalModel) -> Weights:
+def untied(model: CausalModel) -> Weights:
     """The model's own tensors, under the first of their names."""
     weights: Weights = {}
     seen = set()
@@ -37,6 +37,11 @@ def _untied(model: CausalModel) -> Weights:
 def load_weights(model: CausalModel, weights: Weights) -> None:
     """Put weights that `copy_weights` gave into a model of the same architecture."""
     model.load_state_dict(weights, strict=False)  # what is left out are the further names of tied weights
+
+
+def beside(model: CausalModel) -> CausalModel:
+    """A copy with weights of its own, which another thread may use at the same time; of an adapter without the base."""
+    return model.beside() if isinstance(model, AdapterModel) else copy.deepcopy(model).eval().requires_grad_(False)
 
 
 class FrozenModel:
@@ -55,8 +60,7 @@ class FrozenModel:
     def load(self, weights: Weights) -> CausalModel:
         """The model with these weights, for as long as no others are loaded."""
         if self._model is None:
-            like = self._like
-            self._model = like.sibling() if isinstance(like, AdapterModel) else copy.deepcopy(like)
+            self._model = self._new()
             self._model.eval()
             for parameter in self._model.parameters():
                 parameter.requires_grad_(False)
@@ -64,3 +68,7 @@ class FrozenModel:
             load_weights(self._model, weights)
             self._loaded = weights
         return self._model
+
+    def _new(self) -> CausalModel:
+        """A model to load weights into."""
+        return self._like.sibling() if isinstance(self._like, AdapterModel) else copy.deepcopy(self._like)

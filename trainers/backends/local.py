@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -26,7 +27,7 @@ from marl_gem.trainers.backends.memory import (
     out_of_memory_explained,
     prepare,
 )
-from marl_gem.trainers.backends.readout import LOGITS_AT_ONCE, Readout
+from marl_gem.trainers.backends.readout import LOGITS_AT_ONCE, Readout, TokenStatistics
 from marl_gem.trainers.backends.utilization import peak_flops, update_flops
 from marl_gem.trainers.rows import Row, micro_batches
 
@@ -91,13 +92,14 @@ class LocalBackend:
         metrics = TokenMetrics()
         with self._out_of_memory_explained():
             reference = self._frozen.load(self.reference) if kl_weight and self.reference is not None else None
-            for layout in self._layouts(rows):
+            for layout, factor in self._shares(rows):
                 with autocast(self.model, self._memory):
                     tokens = self._tokens(layout, reference, regularization)
                 value = loss(tokens._replace(kl_weight=kl_weight, denominator=denominator, token_count=token_count))
-                value.backward()  # type: ignore[no-untyped-call]
-                metrics.add(value, tokens)
-        means = metrics.means()
+                (value * factor).backward()  # type: ignore[no-untyped-call]
+                if factor:
+                    metrics.add(value, tokens)
+        means = self._over_processes(metrics).means()
         if broken := next((name for name, mean in means.items() if not math.isfinite(mean)), ""):
             self.optimizer.zero_grad(set_to_none=True)
             raise TrainingError(f"the update's {broken} is {means[broken]}, {NO_STEP}")
@@ -151,17 +153,33 @@ class LocalBackend:
     def _out_of_memory_explained(self) -> AbstractContextManager[None]:
         return out_of_memory_explained(self.model, self._memory, self._micro_batch_tokens)
 
+    def _shares(self, rows: Sequence[Row]) -> Iterator[tuple[Layout, float]]:
+        """The micro-batches that this process computes, and factors for their losses."""
+        return ((layout, 1.0) for layout in self._layouts(rows))
+
+    def _over_processes(self, metrics: TokenMetrics) -> TokenMetrics:
+        """The metrics of all processes."""
+        return metrics
+
     def _layouts(self, rows: Sequence[Row]) -> Iterator[Layout]:
         """The micro-batches of an update."""
         device = self.model.device
         if self._memory.packing:
-            return (packed(group, device) for group in packs(rows, self._micro_batch_tokens))
-        return (padded(group, self._pad, device) for group in micro_batches(rows, self._micro_batch_tokens))
+            return (packed(group, device) for group in self._groups(rows))
+        return (padded(group, self._pad, device) for group in self._groups(rows))
+
+    def _groups(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+        """The rows of each micro-batch."""
+        return (packs if self._memory.packing else micro_batches)(rows, self._micro_batch_tokens)
+
+    def _read(self, reference: CausalModel | None, layout: Layout, **options: Any) -> TokenStatistics:
+        """What the model says of a micro-batch; see `Readout`."""
+        return self._readout(self.model, reference, layout, **options)
 
     def _tokens(self, layout: Layout, reference: CausalModel | None, regularization: Regularization) -> TokenBatch:
         """A micro-batch, read by the model."""
         estimator, kl_per_token, entropy_weight = regularization
-        read = self._readout(self.model, reference, layout, estimator=estimator, entropy_graph=bool(entropy_weight))
+        read = self._read(reference, layout, estimator=estimator, entropy_graph=bool(entropy_weight))
         columns = {
             name: layout.column(name, read.logprobs.dtype)
             for name in ("counts", "logprobs", "advantages", "positive", "negative", "lengths")
@@ -202,13 +220,15 @@ def finite_step(
     """
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    norm = float(torch.nn.utils.clip_grad_norm_(parameters.values(), max_grad_norm))
+    total = torch.nn.utils.clip_grad_norm_(parameters.values(), max_grad_norm)
+    norm = float(total.full_tensor() if hasattr(total, "full_tensor") else total)  # of parameters that are sharded
     if math.isfinite(norm):
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     if not math.isfinite(norm):
         raise TrainingError(f"the gradient's norm is {norm}, {NO_STEP}")
-    if broken := not_finite(parameters):
+    here = {name: p.to_local() if hasattr(p, "to_local") else p for name, p in parameters.items()}
+    if broken := not_finite(here):
         raise TrainingError(
             f"after this step {broken} holds numbers that are not finite: the training has diverged. What was saved "
             "before is unchanged; start a new run with a lower training.learning_rate"
@@ -216,10 +236,10 @@ def finite_step(
     return norm
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Weights:
-    """A copy of an optimizer's state as named tensors, on the CPU."""
+def optimizer_tensors(optimizer: torch.optim.Optimizer, *, copy: bool = True) -> Weights:
+    """An optimizer's state as named tensors; a copy of it is on the CPU."""
     return {
-        f"{index}/{name}": value.detach().to("cpu", copy=True)
+        f"{index}/{name}": value.detach().to("cpu", copy=True) if copy else value
         for index, values in optimizer.state_dict()["state"].items()
         for name, value in values.items()
     }
@@ -259,6 +279,13 @@ class TokenMetrics:
         for name, part in parts.items():
             self._sums[name] += part.item()
         self._max = max(self._max, difference.abs().max().item())
+
+    def plus(self, other: TokenMetrics) -> TokenMetrics:
+        """Those of both."""
+        found = TokenMetrics()
+        found._sums = {name: value + other._sums[name] for name, value in self._sums.items()}
+        found._max = max(self._max, other._max)
+        return found
 
     def means(self) -> dict[str, float]:
         """The loss, means over tokens, and the greatest difference."""

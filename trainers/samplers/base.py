@@ -1,4 +1,4 @@
-"""Who answers during rollouts, and how new weights reach it: three protocols."""
+"""Who answers during rollouts, and how new weights reach it: the protocols."""
 
 from __future__ import annotations
 
@@ -35,8 +35,20 @@ class Player(Protocol):
         ...
 
 
+class PlayingCopy(Player, Protocol):
+    """Answers beside the sampler that it is a copy of, in another thread, with weights of its own."""
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Let these weights answer from now on; responses tell their version. No answer may be under way."""
+        ...
+
+
 class Sampler(WeightSync, Player, Protocol):
     """What answers for a policy with its newest weights."""
+
+    def playing_copy(self) -> PlayingCopy:
+        """A copy that plays while the backend learns, for `training.staleness` above 0."""
+        ...
 
     @property
     def exact_policy(self) -> Policy:

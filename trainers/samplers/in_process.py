@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+import copy
+
+from transformers import PreTrainedTokenizerBase
 
 from marl_gem.llm import LLM, Sampling
 from marl_gem.llm.transformers import TransformersLLM
 from marl_gem.policies import LLMPolicy
+from marl_gem.trainers.backends.adapters import CausalModel
 from marl_gem.trainers.backends.base import Backend
-from marl_gem.trainers.backends.frozen import FrozenModel, load_weights
+from marl_gem.trainers.backends.frozen import FrozenModel, beside, load_weights
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.opponent_pool import Snapshot
 from marl_gem.trainers.sections import PolicyConfig
@@ -30,14 +33,14 @@ class InProcessSampler:
     def __init__(
         self,
         name: str,
-        model: PreTrainedModel,
+        model: CausalModel,
         tokenizer: PreTrainedTokenizerBase,
         config: PolicyConfig,
         frozen: FrozenModel | None = None,
     ) -> None:
-        self.llm = TransformersLLM(model, tokenizer, name=name, template_options=config.chat_template_kwargs)
-        self.policy = llm_policy(config, self.llm)
         self._config = config
+        self.llm = self._llm(name, model, tokenizer)
+        self.policy = llm_policy(config, self.llm)
         self._frozen = frozen or FrozenModel(model)
         self._opponent: TransformersLLM | None = None  # kept, since it caches what it has tokenized
 
@@ -46,23 +49,43 @@ class InProcessSampler:
         return self.policy
 
     def sync(self, backend: Backend) -> None:
-        if not (isinstance(backend, LocalBackend) and backend.model is self.llm.model):
-            load_weights(self.llm.model, backend.weights())
-        self.llm.version = backend.version
+        if isinstance(backend, LocalBackend) and backend.model is self.llm.model:
+            self.llm.version = backend.version
+        else:
+            self.load(Snapshot(backend.version, backend.weights()))
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Put weights into the model, which must not be the backend's own."""
+        load_weights(self.llm.model, snapshot.weights)
+        self.llm.version = snapshot.version
+
+    def playing_copy(self) -> InProcessSampler:
+        model, tokenizer = beside(self.llm.model), copy.deepcopy(self.llm.tokenizer)  # neither may be shared by threads
+        playing = InProcessSampler(self.llm.base_name, model, tokenizer, self._config)
+        playing.llm.autocast = self.llm.autocast
+        return playing
 
     def opponent(self, snapshot: Snapshot) -> LLMPolicy:
         model = self._frozen.load(snapshot.weights)
         if self._opponent is None:
-            options = self._config.chat_template_kwargs
-            self._opponent = TransformersLLM(
-                model, self.llm.tokenizer, name=self.llm.base_name, template_options=options
-            )
+            self._opponent = self._llm(self.llm.base_name, model, self.llm.tokenizer)
             self._opponent.autocast = self.llm.autocast
         self._opponent.version = snapshot.version
         return llm_policy(self._config, self._opponent)
 
     def check(self) -> None:
         return
+
+    def _llm(self, name: str, model: CausalModel, tokenizer: PreTrainedTokenizerBase) -> TransformersLLM:
+        config = self._config
+        return TransformersLLM(
+            model,
+            tokenizer,
+            name=name,
+            max_batch=config.max_batch,
+            template_options=config.chat_template_kwargs,
+            batching=config.batching,
+        )
 
     def final_prompt(self, episode: Episode, agent: str) -> tuple[int, ...]:
         last = episode.final_infos.get(agent, {}).get("final_observation")

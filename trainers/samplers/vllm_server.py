@@ -33,12 +33,18 @@ MOST_STARTS = 3
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The bounds of adapters' ranks that vLLM takes."""
 
-_STOP_WITH_US = (
-    "import os, signal, sys, time; sys.stdin.read()\n"
-    "for number in (signal.SIGTERM, signal.SIGKILL):\n"
-    "    try: os.killpg(int(sys.argv[1]), number); time.sleep(10)\n"
-    "    except ProcessLookupError: break"
-)
+_STOP_WITH_US = """
+import os, signal, sys, time
+sys.stdin.read()
+for number in (signal.SIGTERM, signal.SIGKILL):
+    try:
+        os.killpg(int(sys.argv[1]), number)
+        for _ in range(100):
+            time.sleep(0.1)
+            os.killpg(int(sys.argv[1]), 0)
+    except ProcessLookupError:
+        break
+"""
 """Ends the server's processes when this process is gone, however it ended: then its end of the pipe is closed."""
 
 
@@ -167,6 +173,8 @@ class VLLMServer:
         self._watcher = subprocess.Popen(
             [sys.executable, "-c", _STOP_WITH_US, str(self._process.pid)],
             stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         self._deadline = time.monotonic() + self._options.patience

@@ -189,6 +189,7 @@ def write_untied(backend: Backend, folder: Path) -> None:
     assert isinstance(backend, LocalBackend)
     config = copy.deepcopy(backend.model.config)
     config.tie_word_embeddings = False
+    config.architectures = [type(backend.model).__name__]  # as save_pretrained notes it; vLLM goes by this
     config.save_pretrained(folder)
     weights = {name: value.detach().cpu().clone() for name, value in backend.model.state_dict().items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

@@ -50,6 +50,7 @@ class Model:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.name, self.has_lora = arguments.served_model_name, arguments.enable_lora
         config = json.loads((Path(arguments.model) / "config.json").read_text())
+        assert config["architectures"], "vLLM takes it for a model that completes nothing"
         self.vocabulary = config["vocab_size"]
         self.adapters: dict[str, str] = {}
         self.active = 0
