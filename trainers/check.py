@@ -52,6 +52,7 @@ def check(config: TrainConfig) -> MemoryPlan:
     }
     _check_shares(config)
     _check_imitated(config)
+    _check_partners(config)
     for index, scenario in enumerate(config.scenarios):
         fixed = {*(who for phase in phases for who in phase.seatings[index].values()), *config.imitation.seats.values()}
         for spec in (scenario.spec, scenario.test_spec):
@@ -132,6 +133,17 @@ def _check_imitated(config: TrainConfig) -> None:
             f"imitation.seats: {config.title} has no agent {unknown[0]!r}; its agents are "
             f"{', '.join(dict.fromkeys(agents))}"
         )
+
+
+def _check_partners(config: TrainConfig) -> None:
+    """The partners of the evaluation can be made, for seats that there are."""
+    for seat, partners in config.evaluation.partners.items():
+        specs = [s.test_spec for s in config.scenarios if seat in s.spec.inspect().agents]
+        if not specs:
+            raise ConfigError(f"evaluation.partners: {config.title} has no agent {seat!r}")
+        for spec in specs:
+            for who in partners:
+                load_policy(who, spec, agents=(seat,))
 
 
 def _check_random_play(scenario: TrainingScenario, at_random: Collection[str]) -> None:

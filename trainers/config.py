@@ -259,6 +259,13 @@ def _check_seats(config: TrainConfig, source: str) -> None:
         if is_learner_name(who):
             raise ConfigError(f"{source}: imitation.seats.{seat} is a policy such as scripted:NAME, not {who!r}")
         _check_fixed(f"{source}: imitation.seats.{seat}", who)
+    for seat, partners in config.evaluation.partners.items():
+        for who in partners:
+            if is_learner_name(who):
+                raise ConfigError(
+                    f"{source}: evaluation.partners.{seat} names policies that do not learn here, not {who!r}"
+                )
+            _check_fixed(f"{source}: evaluation.partners.{seat}", who)
     for opponent in config.evaluation.opponents:
         _check_fixed(f"{source}: evaluation.opponents", opponent)
     if config.phases and not (config.seats or all(scenario.seats for scenario in config.scenarios)):

@@ -60,6 +60,8 @@ class Measurement(msgspec.Struct, frozen=True):
     score_interval: tuple[float, float] | None = None
     # Who answered for the policies that learn: the run's `sampler`. Exact analyses are made in the run's process.
     sampler: str = "in_process"
+    # The last phase's seatings with a partner of `evaluation.partners` in one seat; they are no part of the score.
+    partners: list[Matchup] = []
 
 
 def stored_measurement(row: Mapping[str, Any], scenario: str) -> Measurement:
@@ -94,6 +96,7 @@ def measure(
     phases: Sequence[TrainingPhase] | None = None,
     *,
     analyse: bool = False,
+    partners: bool = False,
 ) -> tuple[Measurement, list[Episode]]:
     """Measure the policies as they are.
 
@@ -103,6 +106,7 @@ def measure(
         label: the seeds follow from the run's and this, so that the same label means the same episodes.
         phases: whose seatings are measured; by default those of all.
         analyse: whether exact analyses are computed, which may take seconds.
+        partners: whether the configuration's partners are met as well.
 
     Returns:
         the measurement, and all episodes.
@@ -116,6 +120,11 @@ def measure(
         matchup, found = _play(loop, scenario, seats, episodes, label, number=len(matchups))
         matchups.append(matchup)
         played += found
+    met: list[Matchup] = []
+    for scenario, seats in _with_partners(loop) if partners else ():
+        matchup, found = _play(loop, scenario, seats, episodes, label, number=len(matchups) + len(met))
+        met.append(matchup)
+        played += found
     counted = _counted(loop, matchups)
     scored = [counts for matchup in counted for counts in matchup.agents.values()]
     return Measurement(
@@ -125,7 +134,17 @@ def measure(
         analyses=_analyses(loop, (phases or loop.phases)[-1]) if analyse else {},
         score_interval=mean_score_interval([list(matchup.agents.values()) for matchup in counted]),
         sampler=loop.config.sampler,
+        partners=met,
     ), played
+
+
+def _with_partners(loop: TrainingLoop) -> Iterator[tuple[int, Seating]]:
+    """The last phase's seatings with a partner in one seat, where a policy is left to be measured."""
+    for scenario, seats in enumerate(loop.phases[-1].seatings):
+        for seat, partners in loop.config.evaluation.partners.items():
+            rest = {who for other, who in seats.items() if other != seat and is_learner_name(who)}
+            for partner in partners if seat in seats and rest else ():
+                yield scenario, {**seats, seat: partner}
 
 
 def _planned(loop: TrainingLoop, phases: Sequence[TrainingPhase]) -> Iterator[tuple[TrainingPhase, int, Seating]]:

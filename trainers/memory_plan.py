@@ -1,9 +1,9 @@
 """What a run needs of memory, computed before it starts: on the device, in the machine's RAM, and on disk.
 
 Weights, gradients, the optimizer's state and checkpoints follow from the numbers of parameters. Activations and logits
-are estimated from the model's sizes for a micro-batch of `training.micro_batch_tokens` tokens; the measured peak of an
-update lies between 0.5 and 1.3 times the estimate (`benchmarks/learner_memory.py`). What other programs take is not
-known here.
+are estimated from the model's sizes for a micro-batch of `training.micro_batch_tokens` tokens; two measured peaks of
+updates are 0.67 and 0.73 times the estimate (`benchmarks/learner_memory.py`), which is meant as a bound. What other
+programs take is not known here.
 """
 
 from __future__ import annotations

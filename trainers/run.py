@@ -218,7 +218,7 @@ class TrainingRun:
         seconds = time.monotonic() - begun
         yield from self._serve(loop)
         yield Progress("before", 0, 1, {})
-        measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
+        measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True, partners=True)
         first = [matchup.score for matchup in measured.matchups[: len(loop.specs)]]
         row = {**_score(measured), **({} if self.config.is_self_play else {"first_score": fmean(first)})}
         log.write(0, "before", {**row, "measurement": msgspec.to_builtins(measured), "seconds": seconds}, episodes)
@@ -250,7 +250,7 @@ class TrainingRun:
     def _finish(self, log: MetricsLog, loop: TrainingLoop) -> Iterator[Progress]:
         """Measure the policies again, and write the report."""
         yield Progress("after", 0, 1, {})
-        measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True)
+        measured, episodes = measure(loop, self.config.evaluation.final_episodes, "final", analyse=True, partners=True)
         row = {**_score(measured), "measurement": msgspec.to_builtins(measured)}
         log.write(loop.updates, "after", {**row, "seconds": log.rows[-1]["seconds"]}, episodes)
         before = next(row for row in log.rows if row["stage"] == "before")

@@ -248,6 +248,9 @@ class EvaluationConfig(Section, frozen=True):
     # MODEL@URL, ... The run's score is the one against the first. Where no legal actions are listed, random play is
     # left out.
     opponents: tuple[str, ...] = ("random",)
+    # Whom the policies meet beside one another, before and after training: for a seat the policies that hold it in the
+    # place of its own, as in a command line's --seat: { user = ["scripted:expert", "runs/other", "runs/this@40"] }.
+    partners: dict[str, tuple[str, ...]] = {}
     # How many episodes of each seating are played before and after training, and at the end of a phase.
     final_episodes: Positive = 400
     # How many episodes of each seating are played for a point of the curve.

@@ -315,13 +315,14 @@ def _show_success(report: TrainingReport) -> None:
     table = Table(Column("seats", no_wrap=True), Column("success of", no_wrap=True))
     for moment in ("before", *["end of phase"] * phases, "after"):
         table.add_column(moment)
-    for index, last in enumerate(report.after.matchups):
+    before = [*report.before.matchups, *report.before.partners]
+    for index, last in enumerate([*report.after.matchups, *report.after.partners]):
         ends = [end for end in report.phase_ends if (end.scenario, end.seats) == (last.scenario, last.seats)]
-        moments = [report.before.matchups[index], *(ends[-1:] if phases else []), last]
+        moments = [before[index], *(ends[-1] if ends else None for _ in range(phases)), last]
         for row, seat in enumerate(last.agents):
             seats = "" if row else "\n".join(f"{agent}={who}" for agent, who in last.seats.items())
-            counts = [matchup.agents[seat] for matchup in moments]
-            table.add_row(escape(seats), escape(seat), *(show_share(c.success, c.games) for c in counts))
+            counts = [matchup.agents[seat] if matchup else None for matchup in moments]
+            table.add_row(escape(seats), escape(seat), *(show_share(c.success, c.games) if c else "" for c in counts))
     out.print(table)
 
 
