@@ -65,7 +65,7 @@ from marl_gem.trainers.policy_algorithms import algorithm_state, restore_algorit
 from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.samplers.in_process import llm_policy
 from marl_gem.trainers.schedule import SHARED_POLICY, learner_seats
-from marl_gem.trainers.sections import PolicyConfig, TrainConfig
+from marl_gem.trainers.sections import MACHINE_FIELDS, PolicyConfig, TrainConfig
 from marl_gem.trainers.shared_base import fingerprint, load_adapter, load_base
 from marl_gem.trainers.start import record_name, set_threads
 
@@ -123,7 +123,7 @@ def load(path: Path, config: TrainConfig | None = None) -> TrainingLoop:
     if config is not None and config.title != written:
         raise CheckpointError(f"{path} was trained on {written}, not on {config.title}")
     stored = complete(state.config, f"{path}/{STATE}")
-    free = ("training.updates", "trackers")
+    free = ("training.updates", *MACHINE_FIELDS)
     if config is not None and (changes := differences(stored, msgspec.to_builtins(config), ignore=free)):
         raise CheckpointError(f"{path} was written under another configuration: {'; '.join(changes)}")
     config = config or parse_stored(state.config, f"{path}/{STATE}")

@@ -35,7 +35,7 @@ from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.measurement import Matchup, Measurement, measure, stored_matchups, stored_measurement
 from marl_gem.trainers.memory_plan import MemoryPlan
 from marl_gem.trainers.metrics import MetricsLog, Stage, read_metrics
-from marl_gem.trainers.sections import TrainConfig
+from marl_gem.trainers.sections import MACHINE_FIELDS, TrainConfig
 from marl_gem.trainers.start import start
 from marl_gem.trainers.starting_point import imitators, pinned, with_pins
 from marl_gem.trainers.trackers import Trackers, check_trackers
@@ -110,7 +110,8 @@ class TrainingRun:
 
         Args:
             folder: the run's.
-            wanted: the configuration the caller has in mind; it must be the run's, but for `updates`.
+            wanted: the configuration the caller has in mind; it must be the run's, but for `updates` and what says how
+                and where it computes, see `MACHINE_FIELDS`.
             updates: how many updates the run is to have in all, where that changes. What is trained stays as it is.
                 Learning rate and KL of the remaining updates are those of a run that was planned so long.
 
@@ -119,9 +120,9 @@ class TrainingRun:
             CheckpointError: its newest checkpoint is damaged, or its metrics end before that.
         """
         config = read_config(folder)
-        _check_same(folder, config, wanted, ("trackers",) if updates is None else ("trackers", "training.updates"))
-        if wanted is not None and wanted.trackers:
-            config = msgspec.structs.replace(config, trackers=wanted.trackers)
+        _check_same(folder, config, wanted, (*MACHINE_FIELDS, *([] if updates is None else ["training.updates"])))
+        if wanted is not None:
+            config = _on_machine(config, wanted)
         check_trackers(config.trackers)
         if updates is not None:
             config = _with_updates(folder, config, updates)
@@ -181,8 +182,8 @@ class TrainingRun:
             yield Progress("server", min(seconds, patience), patience, {})
 
     def _settle_length(self) -> None:
-        """Keep how many updates the run is to have, and remove the report of a run that goes on after its end."""
-        if read_config(self.folder).training.updates != self.config.training.updates:
+        """Keep the configuration as it is now, and remove the report of a run that goes on after its end."""
+        if read_config(self.folder) != self.config:
             write_config(self.folder, msgspec.to_builtins(self.config))
         if self.loop is None or self.loop.updates < self.config.training.updates:
             with explained(self.folder / REPORT, "remove"):
@@ -310,6 +311,23 @@ def _check_same(folder: Path, config: TrainConfig, wanted: TrainConfig | None, i
             f"{folder} was started with another configuration: {'; '.join(changes)}. Resume it without these "
             f"options, or start a new run under another name{advice}"
         )
+
+
+def _on_machine(config: TrainConfig, wanted: TrainConfig) -> TrainConfig:
+    """The configuration with how and where `wanted` computes."""
+    replace, training = msgspec.structs.replace, wanted.training
+    return replace(
+        config,
+        device=wanted.device,
+        threads=wanted.threads,
+        trackers=wanted.trackers or config.trackers,
+        training=replace(
+            config.training,
+            micro_batch_tokens=training.micro_batch_tokens,
+            activation_checkpointing=training.activation_checkpointing,
+            packing=training.packing,
+        ),
+    )
 
 
 def _with_updates(folder: Path, config: TrainConfig, updates: int) -> TrainConfig:

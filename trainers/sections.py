@@ -270,6 +270,18 @@ class PhaseConfig(Section, frozen=True):
     learning: tuple[str, ...] = ()
 
 
+MACHINE_FIELDS = (
+    "device",
+    "threads",
+    "trackers",
+    "training.micro_batch_tokens",
+    "training.activation_checkpointing",
+    "training.packing",
+)
+"""What says how and where a run computes, and not what: a run that goes on may have other values, after it ran out of
+memory or on another machine. Its numbers are then the same but for rounding."""
+
+
 class TrainConfig(Section, frozen=True):
     """One run."""
 

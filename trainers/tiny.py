@@ -104,4 +104,6 @@ def tiny_config(vocabulary: int, *, width: int, layers: int, heads: int, context
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
+        bos_token_id=None,  # GPT-2's numbers are beyond this vocabulary, and transformers warns of them
+        eos_token_id=None,
     )

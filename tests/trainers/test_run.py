@@ -13,6 +13,7 @@ import torch
 from marl_gem.errors import CheckpointError, ConfigError, JournalError, UnknownScenario
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.algorithms import algorithm_class
+from marl_gem.trainers.config import read_config
 from marl_gem.trainers.metrics import METRIC_FORMULAS, read_metrics
 from marl_gem.trainers.run import TrainingRun, read_report
 from marl_gem.types import Episode, from_json
@@ -93,6 +94,14 @@ class TestRun:
     def test_resuming_under_another_configuration_is_refused(self, finished_kuhn: Path) -> None:
         with pytest.raises(ConfigError, match=r"training.episodes was 16 and would be 32.*new run"):
             TrainingRun.resume(finished_kuhn, kuhn("training.episodes=32"))
+
+    def test_a_run_may_go_on_with_less_memory(self, finished_kuhn: Path, tmp_path: Path) -> None:
+        work(TrainingRun.start(tmp_path / "run", kuhn()), until=3)
+        smaller = kuhn("training.micro_batch_tokens=40", "training.activation_checkpointing=true")
+        work(TrainingRun.resume(tmp_path / "run", smaller))
+        assert read_config(tmp_path / "run").training.micro_batch_tokens == 40
+        before, after = (weights(checkpoint.load(folder)) for folder in (finished_kuhn, tmp_path / "run"))
+        assert all(torch.allclose(before[name], after[name], atol=1e-4) for name in before)
 
     def test_a_run_that_somebody_works_on_is_left_alone(self, tmp_path: Path) -> None:
         working: Any = TrainingRun.start(tmp_path / "run", kuhn()).work()
