@@ -45,7 +45,7 @@ With an attribute `of_groups` that is true, the rewards of a group's episodes ar
 
 
 def curriculum(batch: SeatEpisodes, target: float = 0.5) -> list[float]:
-    """1 - |success - target|: how near the others' mean score in the group is to `target`, from 0 to 1.
+    """``1 - |success - target|``: how near the others' mean score in the group is to `target`, from 0 to 1.
 
     The score of an episode is the mean over the other seats: 1 for a success or a win, 0.5 for a draw. So a user is
     rewarded for tasks that its assistant can just about solve. All episodes of a group get the same. Source: the reward
