@@ -63,8 +63,8 @@ def test_pairing_makes_the_interval_narrow_where_the_same_tasks_are_solved(tmp_p
 
 
 def test_a_run_and_itself(tmp_path: Path) -> None:
-    one = run(tmp_path / "one", lambda number: number < 9)
-    (subject,) = compared(one, one).subjects
+    folder = run(tmp_path / "run", lambda number: number < 9)
+    (subject,) = compared(folder, folder).subjects
     assert subject.success.difference.mean == 0 and not subject.gained and not subject.lost
 
 
@@ -79,13 +79,13 @@ def test_players_of_a_tournament_are_compared_whatever_their_seats(tmp_path: Pat
 
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
-    one = run(tmp_path / "one", lambda number: True, n=3)
+    folder = run(tmp_path / "run", lambda number: True, n=3)
     evaluate(Slow, SlowPolicy(), n=2, out=tmp_path / "other")
     with pytest.raises(RecordError, match="no scenario in common"):
-        compared(one, tmp_path / "other")
+        compared(folder, tmp_path / "other")
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(RecordError, match="no finished episode"):
-        compared(one, tmp_path / "empty.jsonl")
+        compared(folder, tmp_path / "empty.jsonl")
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,17 +56,17 @@ def updated(backend: LocalBackend, rows: list[Row], reference: dict[str, torch.T
     """All that a backend says in the course of two updates, and its weights and optimizer afterwards."""
     backend.reference = reference
     loss = make_algorithm("grpo", {}).loss
-    said: list[Any] = []
+    messages: list[Any] = []
     for _ in range(2):
-        said.append(backend.forward_backward(rows, loss, denominator=20, kl_weight=0.3, regularization=REGULARIZATION))
-        said.append(backend.step(learning_rate=1e-3, max_grad_norm=1.0))
+        messages.append(backend.forward_backward(rows, loss, denominator=20, kl_weight=0.3, regularization=REGULARIZATION))
+        messages.append(backend.step(learning_rate=1e-3, max_grad_norm=1.0))
         backend.set_reference()
-    said += [backend.logprobs(rows), backend.logprobs(rows, reference=True)]
+    messages += [backend.logprobs(rows), backend.logprobs(rows, reference=True)]
     state = backend.optimizer_state()
     backend.load_optimizer_state(state)
     again = backend.optimizer_state()
     assert state.keys() == again.keys() and all(torch.equal(value, again[name]) for name, value in state.items())
-    return [*said, backend.weights(), state]
+    return [*messages, backend.weights(), state]
 
 
 def compare(folder: Path) -> None:
