@@ -58,7 +58,9 @@ def updated(backend: LocalBackend, rows: list[Row], reference: dict[str, torch.T
     loss = make_algorithm("grpo", {}).loss
     messages: list[Any] = []
     for _ in range(2):
-        messages.append(backend.forward_backward(rows, loss, denominator=20, kl_weight=0.3, regularization=REGULARIZATION))
+        messages.append(
+            backend.forward_backward(rows, loss, denominator=20, kl_weight=0.3, regularization=REGULARIZATION)
+        )
         messages.append(backend.step(learning_rate=1e-3, max_grad_norm=1.0))
         backend.set_reference()
     messages += [backend.logprobs(rows), backend.logprobs(rows, reference=True)]
