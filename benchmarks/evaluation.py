@@ -25,14 +25,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from marl_gem.env import MultiAgentEnv
 from marl_gem.evaluation import Numbers, Progress, plan_evaluation, run
 from marl_gem.llm import LLM, Sampling
 from marl_gem.policies import Info, LLMPolicy, Policy
-from marl_gem.selectors.sequential import SequentialSelector
 from marl_gem.types import Message, Observation, Response, Role
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.toys import ThreeTurns
 
 LIVE, TURNS, LATENCY, ROUNDS = 1000, 3, 0.1, 5
 EPISODES, HTTP_EPISODES, HTTP_ROUNDS = 10_000, 2000, 3
@@ -120,18 +120,6 @@ def over_http() -> dict[str, Any]:
         )
     rates = {f"{name}_calls_a_second": round(HTTP_EPISODES * TURNS / taken) for name, taken in seconds.items()}
     return {"episodes": HTTP_EPISODES} | rates | {"share_of_bare": round(seconds["bare"] / seconds["journalled"], 3)}
-
-
-class ThreeTurns(MultiAgentEnv):
-    possible_agents = ("player",)
-    selector = SequentialSelector()
-    max_steps = TURNS
-
-    def observe(self, agent: str) -> str:
-        return "Well?"
-
-    def _process_actions(self, actions: dict[str, str]) -> None:
-        self.rewards["player"] = 1.0
 
 
 class Sleeper:

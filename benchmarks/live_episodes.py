@@ -18,33 +18,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from marl_gem.env import MultiAgentEnv
 from marl_gem.evaluation import Numbers, Progress, plan_evaluation, run
 from marl_gem.llm.http import HTTPModel
 from marl_gem.llm.retry import Retrying
 from marl_gem.policies import LLMPolicy
-from marl_gem.selectors.sequential import SequentialSelector
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.fake_server import serving
+from tests.toys import ThreeTurns
 
 LIVE, EPISODES, TURNS, LATENCY = 4096, 6134, 3, 1.0
 MOST_MIB, MOST_SECONDS = 200, 19
-
-
-class ThreeTurns(MultiAgentEnv):
-    """One agent answers three times."""
-
-    possible_agents = ("player",)
-    selector = SequentialSelector()
-    max_steps = TURNS
-
-    def observe(self, agent: str) -> str:
-        return "Well?"
-
-    def _process_actions(self, actions: dict[str, str]) -> None:
-        self.rewards["player"] = 1.0
 
 
 def main() -> None:

@@ -34,14 +34,14 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from marl_gem.env import MultiAgentEnv
 from marl_gem.evaluation import Numbers, Progress, plan_evaluation, run
 from marl_gem.llm.http import HTTPModel
 from marl_gem.llm.retry import Retrying
 from marl_gem.policies import LLMPolicy
-from marl_gem.selectors.sequential import SequentialSelector
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.toys import ThreeTurns
 
 LIVE, TURNS, EPISODES, ROUNDS, WANTED = 64, 3, 4000, 3, 9000
 PORT = 18471
@@ -69,20 +69,6 @@ class Measured(NamedTuple):
     cpu: float
     server_cpu: float
     exact: bool
-
-
-class ThreeTurns(MultiAgentEnv):
-    """One agent answers three times."""
-
-    possible_agents = ("player",)
-    selector = SequentialSelector()
-    max_steps = TURNS
-
-    def observe(self, agent: str) -> str:
-        return "Well?"
-
-    def _process_actions(self, actions: dict[str, str]) -> None:
-        self.rewards["player"] = 1.0
 
 
 def main(counts: list[int]) -> None:

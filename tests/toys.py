@@ -293,3 +293,17 @@ class ScriptedLLM:
         if isinstance(answer, BaseException):
             raise answer
         return answer if isinstance(answer, Response) else Response(answer)
+
+
+class ThreeTurns(MultiAgentEnv):
+    """One agent answers three times; for benchmarks."""
+
+    possible_agents = ("player",)
+    selector = SequentialSelector()
+    max_steps = 3
+
+    def observe(self, agent: str) -> str:
+        return "Well?"
+
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        self.rewards["player"] = 1.0

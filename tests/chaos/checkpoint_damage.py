@@ -48,11 +48,11 @@ def flip(rng: random.Random, run: Path, mark: Path) -> str:
     """Flip some bits of a file."""
     file = rng.choice(_files(run))
     content = bytearray(file.read_bytes())
-    places = [rng.randrange(8 * len(content)) for _ in range(rng.choice([1, 1, 8]))]
-    for place in places:
-        content[place // 8] ^= 1 << place % 8
+    bits = [rng.randrange(8 * len(content)) for _ in range(rng.choice([1, 1, 8]))]
+    for bit in bits:
+        content[bit // 8] ^= 1 << bit % 8
     file.write_bytes(content)
-    return f"bits {places} of {file.name} flipped"
+    return f"bits {bits} of {file.name} flipped"
 
 
 def cut(rng: random.Random, run: Path, mark: Path) -> str:

@@ -113,9 +113,9 @@ def _play(
     again = evaluate(make(), policy(), n=TASKS, seed=seed, out=out, resume=True, concurrency=3)
     if bad is not None and again.pending != len(bad):
         problems.append(f"resumed, {again.pending} are pending")
-    whole = evaluate(type(scenario.__name__, (Game,), {}), Player(), n=TASKS, seed=seed, out=out, resume=True)
-    if whole.pending:
-        problems.append(f"resumed with a healthy scenario, {whole.pending} are pending")
+    healed = evaluate(type(scenario.__name__, (Game,), {}), Player(), n=TASKS, seed=seed, out=out, resume=True)
+    if healed.pending:
+        problems.append(f"resumed with a healthy scenario, {healed.pending} are pending")
     if bad:
         problems += _compare(out, healthy, set(), False)
     return problems
@@ -206,18 +206,18 @@ COMMANDS = (
 )
 
 
-def exits(places: Sequence[str] = tuple(EXITS), commands: Sequence[tuple[str, ...]] = COMMANDS) -> Row:
+def exits(names: Sequence[str] = tuple(EXITS), commands: Sequence[tuple[str, ...]] = COMMANDS) -> Row:
     """Commands on scenarios that end the program: never exit code 0 without a result, never a traceback."""
     begun, broken, cases = time.monotonic(), [], 0
     with tempfile.TemporaryDirectory() as folder:
-        for number, place in enumerate(places):
+        for number, name in enumerate(names):
             file = Path(folder) / f"hostile_{number}.py"
-            file.write_text(f"from tests.chaos.hostile_plugins import Game\n{EXITS[place]}", "utf-8")
+            file.write_text(f"from tests.chaos.hostile_plugins import Game\n{EXITS[name]}", "utf-8")
             for command in commands:
                 out = ["--out", str(Path(folder) / f"run-{number}")] if command[0] == "eval" else []
                 code, output = run_command([command[0], f"{file}:Game", *command[1:], *out])
                 cases += 1
-                about = f"{' '.join(command)} with an exit {place}"
+                about = f"{' '.join(command)} with an exit {name}"
                 if "Traceback" in output:
                     broken.append(f"{about}: a traceback: {output[-300:]}")
                 if code not in (1, 2) and not (command[0] == "list" and code == 0 and "agents" in output):

@@ -11,6 +11,7 @@ import pytest
 from marl_gem import registry
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.run import TrainingRun
+from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from tests.trainers.support import Babble, Fragile, Late, Silent, desk, kuhn, work
 
 
@@ -27,6 +28,16 @@ def finished_desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of co-evolution that went through without a break."""
     folder = tmp_path_factory.mktemp("runs") / "pair"
     work(TrainingRun.start(folder, desk()))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny pretrained model, which adapters start from."""
+    folder = tmp_path_factory.mktemp("base") / "model"
+    tokenizer = tiny_tokenizer(["Your card is the King. check bet call fold"], split="words", tools=True)
+    tiny_model(tokenizer, width=16, layers=1, heads=2, context=1024).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 

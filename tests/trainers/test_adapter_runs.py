@@ -16,17 +16,7 @@ from marl_gem.trainers import checkpoint
 from marl_gem.trainers.backends.adapters import AdapterModel
 from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.run import TrainingRun
-from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from tests.trainers.support import KUHN, desk, kuhn, rows_without_times, weights, work
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("base") / "model"
-    tokenizer = tiny_tokenizer(["Your card is the King. check bet call fold"], split="words", tools=True)
-    tiny_model(tokenizer, width=16, layers=1, heads=2, context=1024).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def adapters(base: Path, *assignments: str) -> tuple[str, ...]:

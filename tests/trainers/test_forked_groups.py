@@ -120,9 +120,9 @@ class TestGroups:
         assert any(after[id] != by_id[id].returns["a"] for id in after)
         for transition, advantage in zip(batch.transitions, advantages.values, strict=True):
             id = transition.episode
-            own = sum(turn.reward for turn in by_id[id].turns[transition.turn :])
+            future = sum(turn.reward for turn in by_id[id].turns[transition.turn :])
             others = [after[other] for other in after if group_of[other] == group_of[id] and other != id]
-            assert advantage == pytest.approx(own - sum(others) / 2, abs=1e-12)
+            assert advantage == pytest.approx(future - sum(others) / 2, abs=1e-12)
 
     def test_the_turn_is_drawn_among_those_of_the_learning_seats(self) -> None:
         rloo = ("algorithm.name=rloo", "algorithm.options.group_size=2", "training.group_start=fork")

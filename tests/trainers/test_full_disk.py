@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import os
-import resource
 import shutil
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +18,13 @@ from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.loop import TrainingLoop
 from marl_gem.trainers.run import TrainingRun
 from marl_gem.trainers.start import start
+from tests.chaos.checkpoints import no_larger_files
 from tests.trainers.support import kuhn, weights, work
 
 SMALL = (
     *("imitation.steps=1", "imitation.episodes=10", "policy.width=8", "training.episodes=8"),
     *("training.updates=2", "training.save_every=1", "evaluation.final_episodes=2", "evaluation.probe_episodes=1"),
 )
-
-
-@contextlib.contextmanager
-def small_files(limit: int) -> Iterator[None]:
-    """No file grows beyond so many bytes: whoever writes, in Python or not, gets an error of the system."""
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +50,7 @@ def test_a_checkpoint_that_cannot_be_written_changes_nothing(loop: TrainingLoop,
     assert written["model.safetensors"] < written["tokenizer.json"]
     loop.updates = 1
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        with small_files(written[name] - 1), pytest.raises(CheckpointError) as refused:
+        with no_larger_files(written[name] - 1), pytest.raises(CheckpointError) as refused:
             checkpoint.save(folder, loop)
         assert "cannot write a checkpoint to" in str(refused.value) and "File too large" in str(refused.value)
         assert f"go on with marl-gem train --resume {tmp_path}" in str(refused.value)

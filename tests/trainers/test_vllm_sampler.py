@@ -20,7 +20,6 @@ from marl_gem.errors import ConfigError, LLMError
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.run import TrainingRun
 from marl_gem.trainers.sections import TrainConfig
-from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from marl_gem.types import Episode, from_json
 from tests.trainers.support import Babble, babble, desk, kuhn, rows, work
 
@@ -36,15 +35,6 @@ SMALL = (
     "evaluation.final_episodes=2",
     "evaluation.probe_every=100",
 )
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("base") / "model"
-    tokenizer = tiny_tokenizer(["Your card is the King. check bet call fold"], split="words", tools=True)
-    tiny_model(tokenizer, width=16, layers=1, heads=2, context=1024).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 class Events:
