@@ -98,6 +98,15 @@ def test_a_long_list_scrolls_to_its_end(tmp_path: Path, show: Callable[..., Page
     tab.wait_for_selector(".rows .row.selected >> text=talk-2997")
 
 
+def test_a_page_that_is_left_stops_its_requests_quietly(tmp_path: Path, show: Callable[..., Page]) -> None:
+    page = show(write_run(tmp_path / "run", [episode(n) for n in range(4)]))
+    page.tab.route("**/api/episodes?*", lambda route: None)  # no answer comes
+    page.tab.goto(f"{page.server.url}#/run?run=run")
+    page.tab.wait_for_selector("main[data-page=run] .table.loading")
+    page.tab.evaluate("location.hash = '#/'")
+    page.tab.wait_for_selector("main[data-page=run]", state="detached")  # closing the page checks that nothing failed
+
+
 def test_keys(tmp_path: Path, show: Callable[..., Page]) -> None:
     page = show(write_run(tmp_path / "run", [episode(n) for n in range(4)]))
     tab = page.go("#/run?run=run")

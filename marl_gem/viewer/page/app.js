@@ -47,7 +47,8 @@ function fail(error) {
 
 addEventListener("hashchange", show);
 addEventListener("unhandledrejection", (event) => {
-  if (event.reason?.name !== "AbortError") fail(event.reason);
+  if (event.reason?.name === "AbortError") event.preventDefault(); // a page that was left stops its requests
+  else fail(event.reason);
 });
 
 // Keys: a page has a list of [keys, description, function]
