@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -10,16 +9,14 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from marl_gem.evaluation.estimates import Estimate, estimate
+from marl_gem.evaluation.quoting import block, quoted
 from marl_gem.evaluation.ratings import SCALE
 from marl_gem.evaluation.report import AgentReport, MatchReport, Rating, Report, TriesReport, UsageReport
 from marl_gem.evaluation.tasks import ranked
-from marl_gem.printable import printable, printable_line
 from marl_gem.seeding import derive_seed
 
 Shared = TypeVar("Shared")
 _NOTHING = "–"
-_HARMLESS = re.compile(r"(?!.*(?:://|www\.|\b_|_\b|:[\w+-]+:))[\w .,:;()'\"%+/=?!–…-]*")
-"""Texts in which no renderer finds markup, a link or an emoji. `player_0` is fine, `__init__` would be bold."""
 _LISTED = 12
 """So many tasks, or runs of tasks, are listed in a line."""
 
@@ -64,6 +61,9 @@ def _played(report: Report) -> str:
     meetings = {"grid": " in every combination", "tournament": " in every seating"}.get(report.kind, "")
     chosen = {"listed": "", "by grade": " of all grades in proportion", "shuffled": " that were drawn"}[config.order]
     sentences = [f"{config.n} tasks{chosen}{each}{meetings}: **{episodes.counted} episodes** count."]
+    if config.regraded:
+        by = f" by {quoted(config.regraded.reward)}" if config.regraded.reward else ""
+        sentences.append(f"They are those of {quoted(config.regraded.run)}, scored again{by}.")
     if episodes.pending:
         failed = f", {episodes.failed} of them because they failed (see below)" if episodes.failed else ""
         sentences.append(f"**{episodes.pending} are pending**{failed}; `--resume` plays them.")
@@ -373,7 +373,7 @@ def _failures(report: Report) -> list[str]:
 
 
 def _again(report: Report) -> list[str]:
-    command = _block(report.command) if report.command else "Made from Python; see `config.json`."
+    command = block(report.command) if report.command else "Made from Python; see `config.json`."
     versions = ", ".join(f"{quoted(name)} {quoted(version)}" for name, version in report.versions.items())
     seeds = f"Task i has the seed `marl_gem.seeding.derive_seed({report.config.seed}, 'eval', i)`."
     return ["## To play it again", command, f"With {versions}. {seeds}"]
@@ -414,31 +414,6 @@ def _transposed(columns: Mapping[str, Mapping[str, str]]) -> str:
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def quoted(text: str) -> str:
-    """A text of others for a line of Markdown: as it is where nothing in it can be markup, otherwise as code.
-
-    In code no renderer sees links, pictures, HTML, formulas or emoji. A "|" would still end a cell of a table, so it
-    stands between two pieces of code.
-    """
-    flat = " ".join(printable_line(text).split())
-    return flat if _HARMLESS.fullmatch(flat) else "&#124;".join(map(_code, flat.split("|")))
-
-
-def _code(text: str) -> str:
-    """One line as code: between more backticks than it has in a row."""
-    if not text:
-        return ""
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    space = " " if text[0] in "` " or text[-1] in "` " else ""
-    return f"{fence}{space}{text}{space}{fence}"
-
-
-def _block(text: str) -> str:
-    """Lines as code."""
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}\n{printable(text)}\n{fence}"
 
 
 def _short(text: str, length: int = 160) -> str:
