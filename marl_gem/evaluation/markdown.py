@@ -36,8 +36,8 @@ _LISTED = 12
 def markdown(report: Report, pictures: Sequence[str] = ()) -> str:
     """The page. `pictures` are the names of files beside it."""
     shown = (f"![{name}]({name})" for name in pictures)
-    tables = {"grid": _combinations, "tournament": lambda report: []}.get(report.kind, every_seat)
-    details = [*tables(report), *_unsolved(report)]
+    tables = {"grid": _combinations, "eval": every_seat, "cell": every_seat}.get(report.kind)
+    details = [*(tables(report) if tables else []), *_unsolved(report)]
     return "\n\n".join([summary(report), *shown, *details, *_again(report), *_how_to_read(report)]) + "\n"
 
 
