@@ -143,9 +143,9 @@ class TauEnv(MultiAgentEnv):
         return self._seen[agent]
 
     def render(self) -> str:
-        """The task, what was said, and who acts next, with the results of its calls if it made any."""
-        said = [f"{speaker}: {text}" for speaker, text in self.dialogue]
-        lines = [f"task {self.task_index} of {self.domain.name}: {self.task.instruction}", "", *said, ""]
+        """The task, the messages, and who acts next, with the results of its calls if it made any."""
+        messages = [f"{speaker}: {text}" for speaker, text in self.dialogue]
+        lines = [f"task {self.task_index} of {self.domain.name}: {self.task.instruction}", "", *messages, ""]
         counts = f"{self.used[ASSISTANT]} of {self.max_actions} actions of the {ASSISTANT}"
         if not self.acting:
             return "\n".join([*lines, f"over after {counts}"])
