@@ -59,6 +59,9 @@ def _played(report: Report) -> str:
     meetings = {"grid": " in every combination", "tournament": " in every seating"}.get(report.kind, "")
     chosen = {"listed": "", "by grade": " of all grades in proportion", "shuffled": " that were drawn"}[config.order]
     sentences = [f"{config.n} tasks{chosen}{each}{meetings}: **{episodes.counted} episodes** count."]
+    if config.regraded:
+        by = f" by {quoted(config.regraded.reward)}" if config.regraded.reward else ""
+        sentences.append(f"They are those of {quoted(config.regraded.run)}, scored again{by}.")
     if episodes.pending:
         failed = f", {episodes.failed} of them because they failed (see below)" if episodes.failed else ""
         sentences.append(f"**{episodes.pending} are pending**{failed}; `--resume` plays them.")
@@ -69,7 +72,16 @@ def _played(report: Report) -> str:
         sentences.append(f"Limits cut episodes short, and these count as they are: {cut}.")
     if report.tokens or report.cost != 0:
         sentences.append(f"They took {report.tokens:,} tokens; the cost is {money_text(report.cost)}.")
+    spent = [_spent(name, limit.used, limit.limit) for name, limit in report.budget.items()]
+    if spent:
+        sentences.append(f"Of the run's limits {' and '.join(spent)} are used.")
     return " ".join(sentences)
+
+
+def _spent(name: str, used: float | None, limit: float) -> str:
+    if name == "cost":
+        return f"{money_text(used)} of {money_text(limit)}"
+    return f"{used or 0:,.0f} of {limit:,.0f} {name}"
 
 
 def _evaluation(report: Report) -> list[str]:
