@@ -137,7 +137,7 @@ def test_hostile_texts_do_not_run_from_a_file(tmp_path: Path, opened: Callable[[
     written = write_bundle(RunLibrary(folder.parent), tmp_path / "shared")
     tab = opened(written.index.as_uri())
     for address, ready in {
-        "": ".runs",
+        "#/?all=1": ".runs",
         "#/run?run=%3Cb%3E%26%27%22": ".rows .row",
         "#/episode?run=%3Cb%3E%26%27%22&key=1": ".turns[data-complete]",
     }.items():
@@ -207,8 +207,8 @@ def data(folder: Path) -> str:
 def test_secrets_and_folders_of_this_machine_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", SECRET)
     turns = (Turn("a", f"the key is {SECRET}", Response(json.dumps({"key": SECRET}))),)
-    config = {"seats": {"a": f"qwen@https://user:{SECRET[:12]}@host/v1?token=abcdefghij"}}
-    folder = write_run(tmp_path / "private" / "run", [episode(0, turns=turns)], **config)
+    seats = {"a": f"qwen@https://user:{SECRET[:12]}@host/v1?token=abcdefghij"}
+    folder = write_run(tmp_path / "private" / "run", [episode(0, turns=turns)], seats=seats)
     write_bundle(RunLibrary(folder), tmp_path / "shared")
     shared = data(tmp_path / "shared")
     assert "the key is" in shared and "qwen@https" in shared
