@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Self, TypeAlias
 
 from marl_gem import step_results
 from marl_gem.awaiting import wait_for
-from marl_gem.errors import EpisodeOver, InvalidOption, LLMError, ScenarioFault, SelectorError
+from marl_gem.errors import EpisodeOver, InvalidOption, LLMError, ResourceError, ScenarioFault, SelectorError
 from marl_gem.faults import FAULTS, message_of, shown
 from marl_gem.seeding import as_seed
 from marl_gem.selectors.base import AgentSelector
@@ -264,7 +264,7 @@ class MultiAgentEnv:
             EpisodeOver: no episode is live.
             ScenarioFault: the scenario's code raised or broke the contract; reset starts a new episode.
             SelectorError: the turn order names no agent, or one that is not there.
-            LLMError: a model that the scenario asks has failed; reset starts a new episode.
+            LLMError, ResourceError: a model or a process that the env needs has failed; reset starts a new episode.
         """
         alive, defaults = self._begin_step(actions)
         if self.awaits:
@@ -442,7 +442,7 @@ class MultiAgentEnv:
 
     def _fault(self, where: str, error: BaseException) -> NoReturn:
         """The scenario's code raised: raise a fault that says where, and how to get there again."""
-        if isinstance(error, (InvalidOption, SelectorError, LLMError)):
+        if isinstance(error, (InvalidOption, SelectorError, LLMError, ResourceError)):
             raise error
         raise ScenarioFault(
             f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "

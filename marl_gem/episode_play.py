@@ -15,7 +15,7 @@ from marl_gem.env import MultiAgentEnv
 from marl_gem.env_threads import EnvThreads
 from marl_gem.episode_builder import EpisodeBuilder
 from marl_gem.episode_clock import EpisodeClock
-from marl_gem.errors import AgentError, InvalidAction, LLMError, ScenarioFault, TransientLLMError
+from marl_gem.errors import AgentError, InvalidAction, LLMError, ResourceError, ScenarioFault, TransientLLMError
 from marl_gem.faults import is_interrupt, message_of, scenario_of, shown
 from marl_gem.policies import Agent, Policy, PolicyPerSeat
 from marl_gem.seeding import agent_seed
@@ -81,6 +81,8 @@ def _failure(origin: Origin, error: BaseException, agent: str | None) -> Episode
         origin = "agent"
     elif isinstance(error, LLMError):
         origin = "llm"
+    elif isinstance(error, ResourceError):
+        origin = "tool"
     return EpisodeFailure(origin, error, agent)
 
 
