@@ -34,11 +34,19 @@ def compare_runs(
     Evaluations, grids (combination by combination), tournaments (player by player) and training runs (their last
     measurement). An interval that does not hold 0 is a difference that chance rarely makes.
     """
-    compared = {name: compare(*runs) for name, runs in _paired(before, after).items()}
     if as_json:
-        out.out(msgspec.json.format(msgspec.json.encode(compared)).decode(), highlight=False)
-        return
-    for name, comparison in compared.items():
+        out.out(msgspec.json.format(msgspec.json.encode(_compared(before, after))).decode(), highlight=False)
+    else:
+        show_comparison(before, after)
+
+
+def _compared(before: Path, after: Path) -> dict[str, Comparison]:
+    return {name: compare(*runs) for name, runs in _paired(before, after).items()}
+
+
+def show_comparison(before: Path, after: Path) -> None:
+    """Print two runs side by side."""
+    for name, comparison in _compared(before, after).items():
         if name:
             out.print(plain(name, "bold"))
         _show(comparison, before / name, after / name)

@@ -59,6 +59,9 @@ def _played(report: Report) -> str:
     meetings = {"grid": " in every combination", "tournament": " in every seating"}.get(report.kind, "")
     chosen = {"listed": "", "by grade": " of all grades in proportion", "shuffled": " that were drawn"}[config.order]
     sentences = [f"{config.n} tasks{chosen}{each}{meetings}: **{episodes.counted} episodes** count."]
+    if config.regraded:
+        by = f" by {quoted(config.regraded.reward)}" if config.regraded.reward else ""
+        sentences.append(f"They are those of {quoted(config.regraded.run)}, scored again{by}.")
     if episodes.pending:
         failed = f", {episodes.failed} of them because they failed (see below)" if episodes.failed else ""
         sentences.append(f"**{episodes.pending} are pending**{failed}; `--resume` plays them.")
