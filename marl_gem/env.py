@@ -177,8 +177,7 @@ class MultiAgentEnv:
     def trivial_baselines(self) -> Mapping[str, Sequence[float]]:
         """The success rates of trivial policies, which every score should be compared with; empty if unknown.
 
-        By name of the policy: its success rate, from 0 to 1, at each of the `tasks`, in their order. So the rates
-        for some of the tasks are known too.
+        By name of the policy: its success rate, from 0 to 1, at each of the `tasks`, in their order.
         """
         return {}
 
@@ -254,10 +253,9 @@ class MultiAgentEnv:
             actions: exactly one text for every agent in `acting`.
 
         Returns:
-            observations of the agents that act next; rewards, terminations, truncations and infos of all
-            agents that were alive when the step began. An agent that ended finds what it would have observed
-            next in `infos[agent]["final_observation"]`. A reward for an agent that had ended before
-            counts in `returns` alone.
+            observations of the agents that act next; rewards, terminations, truncations and infos of all agents that
+            were alive when the step began. An agent that ended finds what it would have observed next in
+            `infos[agent]["final_observation"]`. A reward for an agent that had ended before counts in `returns` alone.
 
         Raises:
             InvalidAction: too few, too many or non-text actions; nothing has changed.
@@ -288,6 +286,9 @@ class MultiAgentEnv:
         shared = {} if rng is None else {id(rng): copy.copy(rng)}  # deepcopy would copy each of its 625 numbers
         return copy.deepcopy(self, shared)
 
+    def release_resources(self) -> None:
+        """Give back what this episode has taken outside Python: it is over, or is left before its end."""
+
     def close(self) -> None:
         """Release what the env holds outside Python. May be called twice."""
 
@@ -309,9 +310,8 @@ class MultiAgentEnv:
             self._fault("_process_actions", error)
         if returned is not None:
             by_agent = type(self)._process_actions is MultiAgentEnv._process_actions
-            raise step_results.returned_something(
-                self.scenario, "_process_action" if by_agent else "_process_actions", returned
-            )
+            method = "_process_action" if by_agent else "_process_actions"
+            raise step_results.returned_something(self.scenario, method, returned)
         return alive, defaults
 
     async def _await_rewards(self) -> None:

@@ -109,7 +109,17 @@ async def play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode
             threads.warn_at_work()
     except EpisodeFailure as failure:
         builder.error = failure.error
+    finally:
+        if not threads.at_work(env):
+            _release(env, builder)
     return builder.build()
+
+
+def _release(env: MultiAgentEnv, builder: _JobBuilder) -> None:
+    try:
+        guarded("env", None, env.release_resources)
+    except EpisodeFailure as failure:
+        builder.error = builder.error or failure.error
 
 
 async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builder: _JobBuilder) -> None:

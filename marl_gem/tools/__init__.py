@@ -7,12 +7,15 @@
     Context               what a tool may know besides its arguments: agent, seed, env
     Resource              a process, a database, a page of a browser
     ResourcePool          at most so many of them, used again and again
+    load_tools            tools by name, as a command line or a configuration gives them
+    register_tool         a name for a tool, or for what makes tools (`makes_tools`)
 
 `wrappers.ToolEnv` gives tools to the agents of any scenario.
 """
 
 from marl_gem.tools.context import Context, Leases
 from marl_gem.tools.functions import FunctionTool, Tool, tool, tool_spec
+from marl_gem.tools.names import load_tools, makes_tools, register_tool, registered_tools
 from marl_gem.tools.resources import Resource, ResourcePool
 from marl_gem.tools.result import Image, ToolError, ToolResult
 
@@ -26,6 +29,10 @@ __all__ = [
     "Tool",
     "ToolError",
     "ToolResult",
+    "load_tools",
+    "makes_tools",
+    "register_tool",
+    "registered_tools",
     "tool",
     "tool_spec",
 ]

@@ -338,7 +338,7 @@ def begin(what: str) -> tuple[subprocess.Popen[str], int]:
     command = [sys.executable, "-c", CHILD, what]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, env=environment
     )
     assert process.stdout is not None
     return process, int(process.stdout.readline())
@@ -357,8 +357,10 @@ def test_the_end_of_the_process_leaves_nothing_behind(how: str) -> None:
     process, pid = begin(how if how in ("raise", "fork") else "exit" if how == "exit" else "wait")
     if how in ("Ctrl-C", "kill"):
         process.send_signal(signal.SIGINT if how == "Ctrl-C" else signal.SIGKILL)
-    output, errors = process.communicate(timeout=60)
-    assert ("stopped" in output) == (how != "kill"), errors
+    with process:
+        assert process.stdout is not None
+        output = process.stdout.read()
+    assert ("stopped" in output) == (how != "kill"), output
     assert output.count("stopped") <= 1
     gone = threading.Event()
     for _ in range(600):
