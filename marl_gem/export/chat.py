@@ -1,13 +1,15 @@
-"""Episodes as chat rows, one JSON object a line, for trainers of language models.
+"""Episodes as chat rows, as JSON lines or Parquet, for trainers of language models.
 
 A row is what one agent read and wrote in one episode:
 
-    episode, line, scenario, seed, repeat   the episode; `line` is its line in episodes.jsonl, the seed is text
-    agent, model, ending                    the agent, its model, and how the episode ended
+    run, episode, line                      the run's name, the episode, and its line in episodes.jsonl
+    scenario, seed, repeat, task, grade     what was played; the seed is text, the task's number is null without tasks
+    agent, model, team, role, ending        the agent, its model, its team and role, and how the episode ended
     outcome                                 "win", "draw" or "loss" of a contest, "success" or "failure" of a task
     return                                  the sum of the agent's rewards
     turns, rewards                          the turns of the episode in this row, from 1, and their rewards
-    messages                                role, content, reasoning_content, name, train
+    messages                                role, content, reasoning_content, name, train; with native calls also
+                                            tool_calls and tool_call_id
     tools                                   the agent's tools, as a JSON text: a list of
                                             {"type": "function", "function": {name, description, parameters}}
     images                                  the URLs that <image> stands for in the contents, in order
@@ -29,13 +31,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from marl_gem import views
+from marl_gem.export.native_calls import with_native_calls
+from marl_gem.export.parquet import parquet_writer
+from marl_gem.export.selection import EVERYTHING, Selection, select
 from marl_gem.export.target import export_target
 from marl_gem.llm.wire import function_schema
 from marl_gem.prefixes import prefix_groups
@@ -60,49 +66,82 @@ class Written:
     errors: int = 0
 
 
-def write_chat(run: RunReader, path: Path, *, agent: str = "", success: bool = False, force: bool = False) -> Written:
-    """Write a run's finished episodes as chat rows. Episodes that ended with an error are left out.
+def write_chat(
+    runs: RunReader | Sequence[RunReader],
+    path: Path,
+    selection: Selection = EVERYTHING,
+    *,
+    native_calls: bool = False,
+    force: bool = False,
+) -> Written:
+    """Write the finished episodes of runs as chat rows. Episodes that ended with an error are left out.
 
     Args:
-        run: the run.
-        path: the JSONL file; it appears when it is complete.
-        agent: write only this agent's rows.
-        success: write only the rows of agents that succeeded: they won a contest, or solved a task.
+        runs: the run, or several, such as the combinations of a grid.
+        path: the file; it appears when it is complete. One that ends in .parquet is a Parquet file, any other JSON
+            lines.
+        selection: which rows.
+        native_calls: whether messages hold their calls of tools apart from their text, see `rows`.
         force: replace the file if it exists.
 
     Raises:
-        RecordError: the run cannot be read, or the file not written.
+        RecordError: a run cannot be read, or the file not written.
+        MissingPackage: a Parquet file needs pyarrow.
     """
+    runs = [runs] if isinstance(runs, RunReader) else list(runs)
     written = Written()
-    filled: set[str] = set()
-    run.entries()  # fills in the outcomes
+    writer = parquet_writer if path.suffix == ".parquet" else _lines
     with (
-        export_target(path, force=force, keep=run.paths) as draft,
-        draft.open("w", encoding="ascii") as head,
-        TemporaryFile("w+", encoding="ascii", dir=draft.parent) as body,
+        export_target(path, force=force, keep=[file for run in runs for file in run.paths]) as draft,
+        writer(draft, native_calls) as write,
     ):
-        for entry, episode in run.episodes():
-            outcomes = entry.summary.outcomes if entry.summary else {}
-            chosen = {
-                name
-                for name in episode.returns
-                if agent in ("", name) and (not success or (name in outcomes and outcomes[name].success))
-            }
-            kept = [row | {"line": entry.key} for row in rows(episode, outcomes) if row["agent"] in chosen]
+        for found in select(runs, selection):
+            about = {"run": found.run.name, "line": found.entry.key, "task": found.task, "grade": found.grade}
+            made = rows(found.episode, found.outcomes, native_calls=native_calls)
+            kept = [row | about for row in made if row["agent"] in found.agents]
             for row in kept:
-                fresh = {name for name in LISTS if row[name]} - filled
-                filled |= fresh
-                (head if fresh else body).write(json.dumps(row) + "\n")
+                write(row)
             written.rows += len(kept)
             written.episodes += bool(kept)
-            written.errors += episode.error is not None
-        body.seek(0)
-        shutil.copyfileobj(body, head)
+            written.errors += found.episode.error is not None
     return written
 
 
-def rows(episode: Episode, outcomes: Mapping[str, Outcome] | None = None) -> Iterator[Row]:
-    """The rows of an episode, agent after agent; none if it ended with an error. `line` is left empty."""
+@contextmanager
+def _lines(path: Path, native_calls: bool) -> Iterator[Callable[[Row], None]]:
+    """A writer of JSON lines, which puts the first rows that fill a list before all others."""
+    filled: set[str] = set()
+    with (
+        path.open("w", encoding="ascii") as head,
+        TemporaryFile("w+", encoding="ascii", dir=path.parent) as body,
+    ):
+
+        def write(row: Row) -> None:
+            nonlocal filled
+            shown = {name for name in LISTS if row[name]}
+            shown |= {"task"} if row["task"] is not None else set()
+            shown |= {"tool_calls"} if any(message.get("tool_calls") for message in row["messages"]) else set()
+            (head if shown - filled else body).write(json.dumps(row) + "\n")
+            filled |= shown
+
+        yield write
+        body.seek(0)
+        shutil.copyfileobj(body, head)
+
+
+def rows(
+    episode: Episode, outcomes: Mapping[str, Outcome] | None = None, *, native_calls: bool = False
+) -> Iterator[Row]:
+    """The rows of an episode, agent after agent; none if it ended with an error.
+
+    What follows from the run is left empty: `run`, `line`, `task`, `grade`.
+
+    Args:
+        episode: any episode.
+        outcomes: what it came to, for `outcome`.
+        native_calls: calls of tools are in the `tool_calls` of their messages, as chat APIs have them, and not in the
+            text. The results name them by `tool_call_id`. A call that could not be read stays in the text.
+    """
     if episode.error:
         return
     for agent in dict.fromkeys(turn.agent for turn in episode.turns):
@@ -110,15 +149,22 @@ def rows(episode: Episode, outcomes: Mapping[str, Outcome] | None = None) -> Ite
         turns = [(number, turn) for number, turn in enumerate(episode.turns, 1) if turn.agent == agent]
         for sequence in _sequences(turns):
             messages, images = _messages(role, turns, sequence)
+            if native_calls:
+                messages = with_native_calls(messages)
             yield _clean(
                 {
+                    "run": "",
                     "episode": episode.id,
                     "line": "",
                     "scenario": episode.scenario,
                     "seed": str(episode.seed),
                     "repeat": episode.repeat,
+                    "task": None,
+                    "grade": "",
                     "agent": agent,
                     "model": episode.models.get(agent, ""),
+                    "team": episode.tags.get(agent, {}).get("team", ""),
+                    "role": episode.tags.get(agent, {}).get("role", ""),
                     "ending": episode.ending,
                     "outcome": outcomes[agent].label if outcomes and agent in outcomes else "",
                     "return": float(episode.returns.get(agent, 0.0)),

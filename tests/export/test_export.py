@@ -22,6 +22,7 @@ from marl_gem.cli.export import export
 from marl_gem.errors import MarlGemError, MissingPackage, RecordError
 from marl_gem.export.chat import IMAGE, rows, write_chat
 from marl_gem.export.inspect_log import write_inspect
+from marl_gem.export.selection import Selection
 from marl_gem.policies import RandomPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.runs.library import RunLibrary
@@ -237,7 +238,7 @@ def test_a_file_has_the_selected_rows(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", *played, broken)
     written = write_chat(run, tmp_path / "all.jsonl")
     assert (written.rows, written.episodes, written.errors) == (60, 30, 1) and len(read(tmp_path / "all.jsonl")) == 60
-    write_chat(run, tmp_path / "deep" / "won.jsonl", agent="player_1", success=True)
+    write_chat(run, tmp_path / "deep" / "won.jsonl", Selection(agents=("player_1",), success=True))
     won = [episode for episode in played if episode.returns["player_1"] > 0]
     kept = read(tmp_path / "deep" / "won.jsonl")
     assert [row["episode"] for row in kept] == [episode.id for episode in won]
@@ -344,12 +345,12 @@ def test_inspect_reads_the_log(tmp_path: Path) -> None:
             [{"type": "text", "text": "See?"}, {"type": "image", "url": PICTURE}],
             Response(f"Hm.{call}", reasoning="so"),
         ),
-        Turn("b", "Anybody?", Response("Me \ud800.")),
+        Turn("b", "Anybody?", Response("Me \ud800.", seconds=2.5)),
         Turn("a", [{"type": "tool_result", "name": "look", "text": "blue"}], Response("It is blue."), reward=1.0),
     ]
     usage = {"prompt_tokens": 10, "completion_tokens": 5}
     played = [
-        episode(*turns, returns={"a": 1.0, "b": -1.0}, repeat=1),
+        episode(*turns, returns={"a": 1.0, "b": -1.0}, repeat=1, seconds=9.0),
         episode(
             Turn("a", "?", Response("!", usage=usage)),
             Turn("b", "", Response("")),
@@ -364,23 +365,44 @@ def test_inspect_reads_the_log(tmp_path: Path) -> None:
         ),
     ]
     path = tmp_path / "log.eval"
-    assert write_inspect(run_of(tmp_path / "run", *played), path) == 5
+    assert write_inspect(run_of(tmp_path / "run", *played), path) == 3
     log = read_eval_log(str(path))
     assert (log.status, log.eval.task, log.eval.config.epochs) == ("success", "test:Talk-v0", 2)
-    assert log.samples and log.results and (log.results.total_samples, log.results.completed_samples) == (5, 4)
+    assert log.samples and log.results and (log.results.total_samples, log.results.completed_samples) == (3, 2)
     by_id = {sample.id: sample for sample in log.samples}
-    first = by_id["one:a"]
-    assert [message.role for message in first.messages] == ["user", "assistant", "tool", "assistant"]
-    call, result = first.messages[1], first.messages[2]
+    first = by_id["one"]
+    assert [(message.role, message.metadata["agent"]) for message in first.messages] == [
+        ("user", "a"),
+        ("assistant", "a"),
+        ("user", "b"),
+        ("assistant", "b"),
+        ("tool", "a"),
+        ("assistant", "a"),
+    ]
+    call, result = first.messages[1], first.messages[4]
     assert call.role == "assistant" and result.role == "tool" and call.tool_calls
     assert call.tool_calls[0].arguments == {"at": ["the", "sky"]} and result.tool_call_id == call.tool_calls[0].id
     assert call.text == "Hm." and first.output.completion == "It is blue."
-    assert first.scores and (first.scores["return"].value, first.scores["outcome"].value, first.epoch) == (1.0, 1.0, 2)
-    assert by_id["one:b"].messages[-1].text == "Me ?."
-    assert by_id["two/../x:a"].model_usage["model of a"].total_tokens == 15
-    assert by_id["bad:a"].error and "the server is gone" in by_id["bad:a"].error.message
-    (mean_return, mean_outcome) = log.results.scores
-    assert mean_return.metrics["mean"].value == 0.0 and mean_outcome.metrics["mean"].value == 0.5
+    assert first.scores and first.epoch == 2
+    assert {name: score.value for name, score in first.scores.items()} == {
+        "return/a": 1.0,
+        "outcome/a": 1.0,
+        "return/b": -1.0,
+        "outcome/b": 0.0,
+    }
+    assert (first.total_time, first.working_time) == (9.0, 2.5)
+    assert first.messages[3].text == "Me ?."
+    assert by_id["two/../x"].model_usage["model of a"].total_tokens == 15
+    assert log.stats.model_usage["model of a"].output_tokens == 5
+    assert by_id["bad"].error and "the server is gone" in by_id["bad"].error.message
+    means = {score.name: score.metrics["mean"].value for score in log.results.scores}
+    assert means == {"return/a": 0.5, "outcome/a": 0.75, "return/b": -0.5, "outcome/b": 0.25, "return": 0.0}
+
+    chosen = tmp_path / "a.eval"
+    assert write_inspect(run_of(tmp_path / "run", *played), chosen, Selection(agents=("b",))) == 2
+    alone = next(sample for sample in read_eval_log(str(chosen)).samples or [] if sample.id == "one")
+    assert [message.role for message in alone.messages] == ["user", "assistant"]
+    assert alone.scores and alone.scores["return"].value == -1.0
 
 
 @needs_inspect
@@ -390,14 +412,15 @@ def test_a_sample_begins_with_its_agents_role(tmp_path: Path) -> None:
     roles = {"a": Role("You \ud800 look.", (LOOK,)), "b": Role(tools=(LOOK,))}
     turns = [Turn("a", "Well?", Response("Blue.")), Turn("b", "Well?", Response("Grey."))]
     write_inspect(run_of(tmp_path / "run", episode(*turns, roles=roles)), tmp_path / "log.eval")
-    a, b = read_eval_log(str(tmp_path / "log.eval")).samples or []
-    assert [(message.role, message.text) for message in a.messages] == [
+    (sample,) = read_eval_log(str(tmp_path / "log.eval")).samples or []
+    assert [(message.role, message.text) for message in sample.messages] == [
         ("system", "You ? look."),
         ("user", "Well?"),
         ("assistant", "Blue."),
+        ("user", "Well?"),
+        ("assistant", "Grey."),
     ]
-    assert a.input == "Well?", "the policy is the same for every sample; what is asked is not"
-    assert [message.role for message in b.messages] == ["user", "assistant"]
+    assert sample.input == "Well?", "the policy is the same for every sample; what is asked is not"
 
 
 @needs_inspect
