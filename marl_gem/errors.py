@@ -24,6 +24,8 @@
       WorkerError          a worker process of an evaluation that cannot start, or cannot play
       CheckpointError      a checkpoint or a model's folder that is missing, damaged or of another scenario
       TrainingError        a training that has diverged: advantages, a gradient or weights are not finite numbers
+      SandboxError         the sandbox itself failed; this says nothing about the program in it
+        SandboxUnavailable   this machine cannot confine programs
 
 A message says what failed, where, and what to do next.
 """
@@ -135,3 +137,11 @@ class CheckpointError(MarlGemError):
 
 class TrainingError(MarlGemError):
     """Advantages, a gradient or weights are not finite numbers. What was saved before is unchanged."""
+
+
+class SandboxError(MarlGemError):
+    """The sandbox could not start, or ended by itself. This says nothing about the program in it."""
+
+
+class SandboxUnavailable(SandboxError):
+    """This machine cannot confine programs. The message says what is missing and what would help."""
