@@ -20,12 +20,12 @@ from typing import Any, NoReturn, Self, TypeAlias
 
 from marl_gem import step_results
 from marl_gem.awaiting import wait_for
-from marl_gem.errors import EpisodeOver, InvalidOption, LLMError, ScenarioFault, SelectorError
-from marl_gem.faults import FAULTS, message_of, shown
-from marl_gem.seeding import as_seed
+from marl_gem.errors import EpisodeOver, InvalidOption, LLMError, ResourceError, ScenarioFault, SelectorError
+from marl_gem.faults import FAULTS, message_of
 from marl_gem.selectors.base import AgentSelector
 from marl_gem.step_results import RESULTS, Results, StepBuffers, as_declared, as_reward, complete
 from marl_gem.step_results import Infos as Infos
+from marl_gem.text_picture import text_picture
 from marl_gem.types import Metadata, Observation, Role
 
 Observations: TypeAlias = dict[str, Observation]
@@ -82,6 +82,7 @@ class MultiAgentEnv:
 
     grades: Sequence[str] = ()
     """The grade of each task, such as "easy"; empty where they have none."""
+
     possible_actions: Sequence[str] | None = None
     """Every action that can ever be legal, for any agent, where they can be listed."""
 
@@ -177,8 +178,7 @@ class MultiAgentEnv:
     def trivial_baselines(self) -> Mapping[str, Sequence[float]]:
         """The success rates of trivial policies, which every score should be compared with; empty if unknown.
 
-        By name of the policy: its success rate, from 0 to 1, at each of the `tasks`, in their order. So the rates
-        for some of the tasks are known too.
+        By name of the policy: its success rate, from 0 to 1, at each of the `tasks`, in their order.
         """
         return {}
 
@@ -197,11 +197,7 @@ class MultiAgentEnv:
         Raises:
             ScenarioFault: the id is no text, or was in this episode already.
         """
-        if not isinstance(agent, str):
-            raise ScenarioFault(f"{self.scenario}: an agent's name is text, not {shown(agent)}")
-        agent = str.__str__(agent)
-        if agent in self.returns:
-            raise ScenarioFault(f"{self.scenario}: agent {agent!r} joins twice; every agent joins once an episode")
+        agent = step_results.check_joining(agent, self.returns, self.scenario)
         self.returns[agent] = 0.0
         self.agents += (agent,)
         self.selector.add(agent)
@@ -228,20 +224,14 @@ class MultiAgentEnv:
             ScenarioFault: the scenario's code raised or broke the contract.
             SelectorError: the turn order names no agent, or one that is not there.
         """
-        checked_seed = random.SystemRandom().getrandbits(32) if seed is None else as_seed(seed)
-        if checked_seed is None:
-            raise InvalidOption(f"{self.scenario}: a seed is an integer from 0 up, not {seed!r}")
-        self._prepare(checked_seed)
+        self._prepare(step_results.episode_seed(seed, self.scenario))
         try:
             returned: object = self._reset(options or {})  # type: ignore[func-returns-value]
         except FAULTS as error:
             self._fault("_reset", error)
         if returned is not None:
             raise step_results.returned_something(self.scenario, "_reset", returned)
-        if any(self.terminations.values()) or any(self.truncations.values()):
-            raise ScenarioFault(
-                f"{self.scenario}: _reset terminates or truncates an agent; nobody leaves before the first turn"
-            )
+        step_results.check_nobody_left(self.terminations, self.truncations, self.scenario)
         self.infos = {agent: self.infos.get(agent, {}) for agent in self.agents}
         observations = self._observe_acting()
         self._state = "live"
@@ -254,17 +244,16 @@ class MultiAgentEnv:
             actions: exactly one text for every agent in `acting`.
 
         Returns:
-            observations of the agents that act next; rewards, terminations, truncations and infos of all
-            agents that were alive when the step began. An agent that ended finds what it would have observed
-            next in `infos[agent]["final_observation"]`. A reward for an agent that had ended before
-            counts in `returns` alone.
+            observations of the agents that act next; rewards, terminations, truncations and infos of all agents that
+            were alive when the step began. An agent that ended finds what it would have observed next in
+            `infos[agent]["final_observation"]`. A reward for an agent that had ended before counts in `returns` alone.
 
         Raises:
             InvalidAction: too few, too many or non-text actions; nothing has changed.
             EpisodeOver: no episode is live.
             ScenarioFault: the scenario's code raised or broke the contract; reset starts a new episode.
             SelectorError: the turn order names no agent, or one that is not there.
-            LLMError: a model that the scenario asks has failed; reset starts a new episode.
+            LLMError, ResourceError: a model or a process that the env needs has failed; reset starts a new episode.
         """
         alive, defaults = self._begin_step(actions)
         if self.awaits:
@@ -282,11 +271,21 @@ class MultiAgentEnv:
         """Raise the InvalidAction that `step` would raise on these actions, and change nothing."""
         step_results.check_actions(actions, self.acting, self.scenario)
 
+    def render(self) -> str:
+        """A text picture of the moment, for people alone: by default what the acting agents see, else a scenario's own.
+
+        Changes nothing, and never raises after a reset.
+        """
+        return text_picture(self)
+
     def fork(self) -> Self:
         """An equal, independent copy of this env, in the middle of its episode."""
         rng = self._rng
         shared = {} if rng is None else {id(rng): copy.copy(rng)}  # deepcopy would copy each of its 625 numbers
         return copy.deepcopy(self, shared)
+
+    def release_resources(self) -> None:
+        """Give back what this episode has taken outside Python: it is over, or is left before its end."""
 
     def close(self) -> None:
         """Release what the env holds outside Python. May be called twice."""
@@ -309,9 +308,8 @@ class MultiAgentEnv:
             self._fault("_process_actions", error)
         if returned is not None:
             by_agent = type(self)._process_actions is MultiAgentEnv._process_actions
-            raise step_results.returned_something(
-                self.scenario, "_process_action" if by_agent else "_process_actions", returned
-            )
+            method = "_process_action" if by_agent else "_process_actions"
+            raise step_results.returned_something(self.scenario, method, returned)
         return alive, defaults
 
     async def _await_rewards(self) -> None:
@@ -442,7 +440,7 @@ class MultiAgentEnv:
 
     def _fault(self, where: str, error: BaseException) -> NoReturn:
         """The scenario's code raised: raise a fault that says where, and how to get there again."""
-        if isinstance(error, (InvalidOption, SelectorError, LLMError)):
+        if isinstance(error, (InvalidOption, SelectorError, LLMError, ResourceError)):
             raise error
         raise ScenarioFault(
             f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "

@@ -13,10 +13,12 @@
         SelectorError        the turn order names no agent, or one that is not there
         PromiseBroken        a check of marl_gem.testing found that the scenario breaks the contract
       AgentError           origin "agent"
+        ReplayDiverged       an agent observes something else than in the record that it repeats
       LLMError             origin "llm"
         TransientLLMError    may go well when asked again
           ServerUnreachable    the request was not taken: the server is unreachable
         ContextTooLong       the prompt does not fit the model
+      ResourceError        origin "tool": a pool could not give a resource, such as a process
       ConversionError      an env that does not fit another library's API, or cannot be put into text
       RecordError          a record that cannot be written or read
       ConfigError          a configuration that is inconsistent, or differs from the run's
@@ -88,6 +90,10 @@ class AgentError(MarlGemError):
     """An agent could not answer."""
 
 
+class ReplayDiverged(AgentError):
+    """An agent that repeats a record observes something else than it did there."""
+
+
 class LLMError(MarlGemError):
     """A language model's back end could not answer."""
 
@@ -109,6 +115,10 @@ class ServerUnreachable(TransientLLMError):
 
 class ContextTooLong(LLMError):
     """The prompt does not fit the model; a view that shows less of the history may help."""
+
+
+class ResourceError(MarlGemError):
+    """A pool could not give a resource, such as a process or a database: nothing that an agent could help."""
 
 
 class ConversionError(MarlGemError):

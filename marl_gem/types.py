@@ -95,6 +95,10 @@ class InfoKeys(TypedDict, total=False):
     # `wrappers.ParseAction`, in the step of the response.
     parsed: str | None
 
+    # The calls of tools in the agent's response, in order: {"name": ..., "error": ...}. The error is empty, or says in
+    # a word or two why the call failed, see `tools.ToolResult`. Written by `wrappers.ToolEnv`.
+    tool_calls: list[dict[str, str]]
+
     # The agent's return, and the number of steps and of its own turns: {"return": float, "steps": int, "turns": int}.
     # Written by `wrappers.EpisodeStatistics`, in the agent's last info.
     episode: dict[str, float]
@@ -226,13 +230,18 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One agent's turn. `reward` is the sum of its rewards from this action until its next one."""
+    """One agent's turn. `reward` is the sum of its rewards from this action until its next one.
+
+    `step` is the number of the env's step, from 1, if several agents acted in it; turns of the same step belong
+    together. It is 0 if the agent acted alone, and in records of older versions.
+    """
 
     agent: str
     observation: Observation
     response: Response
     reward: float = 0.0
     info: dict[str, Any] = {}
+    step: int = 0
 
 
 class EpisodeError(msgspec.Struct, frozen=True, omit_defaults=True):

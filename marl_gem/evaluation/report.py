@@ -2,7 +2,9 @@
 
     Report             everything about a run
       RunConfig          what was asked for, as in config.json
+        RegradeConfig      which run was scored again
       EpisodeCounts      how many episodes were planned, counted, failed, cut
+      SpentReport        a limit of the run, and what is used of it
       ErrorReport        a kind of failure
       MatchReport        one seating: who sits in which seat, and what came of it
         SeatReport         the player in a seat
@@ -43,6 +45,15 @@ Measure: TypeAlias = Literal["win rate", "success rate"]
 """What success is: winning, where the scenario's metadata says zero-sum; else solving a task."""
 
 
+class RegradeConfig(msgspec.Struct, frozen=True):
+    """What was scored again."""
+
+    # The folder of the run whose recorded episodes they are.
+    run: str
+    # The function that gave the returns, as `module:name` or `path/to/file.py:name`; empty: the scenario gave them.
+    reward: str = ""
+
+
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a run was asked for: the content of config.json."""
 
@@ -74,6 +85,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     sampling: dict[str, dict[str, Any]] = {}
     # The version of marl_gem that started the run.
     version: str = ""
+    # Of a run whose episodes were not played, but scored again.
+    regraded: RegradeConfig | None = None
 
 
 class IllegalActions(msgspec.Struct, frozen=True):
@@ -289,6 +302,14 @@ class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class SpentReport(msgspec.Struct, frozen=True):
+    """A limit of a run, and how much of it is used."""
+
+    limit: float
+    # None if the price of any answer is unknown.
+    used: float | None
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a run came to: the content of report.json."""
 
@@ -304,6 +325,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     # Why the run ended early; empty if it did not.
     stopped: str
     episodes: EpisodeCounts
+    # Of the last call: its limits on the run's "episodes", "tokens" and "cost" (US dollars). What attempts took that
+    # failed counts as well.
+    budget: dict[str, SpentReport] = {}
     # The most frequent first.
     errors: tuple[ErrorReport, ...]
     # Of the finished episodes: tokens read and written, and US dollars (None if any price is unknown).

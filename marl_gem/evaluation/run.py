@@ -17,6 +17,7 @@ import msgspec
 
 from marl_gem import bounds
 from marl_gem.errors import MissingPackage
+from marl_gem.evaluation.budget import Budget
 from marl_gem.evaluation.build import build_report
 from marl_gem.evaluation.concurrency import episodes_that_fit
 from marl_gem.evaluation.markdown import markdown
@@ -30,15 +31,15 @@ from marl_gem.evaluation.plan import (
     plan_grid,
     plan_tournament,
 )
-from marl_gem.evaluation.playing import Budget, InThisProcess, Playing, Progress
-from marl_gem.evaluation.report import Report
+from marl_gem.evaluation.playing import InThisProcess, Playing, Progress
+from marl_gem.evaluation.report import Report, SpentReport
 from marl_gem.evaluation.result_store import ResultStore, stored_config
 from marl_gem.evaluation.task_choice import TaskOrder
 from marl_gem.evaluation.worker_pool import WorkerPool, pack
 from marl_gem.policies import Policy
 from marl_gem.runs.files import write_file, write_json
 from marl_gem.runs.folder import REPORT
-from marl_gem.runs.lock import run_lock
+from marl_gem.runs.lock import RunLock, run_lock
 from marl_gem.specs import ScenarioSpec, WrapperSpec
 from marl_gem.specs.scenario import ScenarioSource
 from marl_gem.types import Episode, Limits
@@ -195,19 +196,31 @@ async def run_async(
         pool = WorkerPool(plan, setup, processes) if setup and processes > 1 else InThisProcess(store)
         try:
             async with pool as players:
-                playing = Playing(store, players, budget or Budget(), stop, watch)
+                budget = budget or Budget()
+                playing = Playing(store, players, budget, stop, watch)
                 await playing.finish(live)
         finally:
             store.close()
-        report = build_report(plan, store.finished, store.failures, store.attempts, playing.stopped)
-        if folder and lock:
-            lock.check()
-            write_report(report, folder)
-            for match in plan.matches:
-                if match.folder:
-                    part = build_report(plan.alone(match), store.finished, store.failures)
-                    write_report(part, folder / match.folder)
-    return Result(plan, folder, report, report.episodes.pending, playing.stopped, tuple(store.kept))
+        return conclude(store, folder, lock, playing.stopped, budget)
+
+
+def conclude(
+    store: ResultStore, folder: Path | None, lock: RunLock | None, stopped: str, budget: Budget | None = None
+) -> Result:
+    """Report on what a store holds, also in the run's folder, which the caller has locked."""
+    plan = store.plan
+    used = {"episodes": len(store.finished), "tokens": store.tokens, "cost": store.cost}
+    limits = {name: getattr(budget, name, None) for name in used}
+    spent = {name: SpentReport(limit, used[name]) for name, limit in limits.items() if limit is not None}
+    report = build_report(plan, store.finished, store.failures, store.attempts, stopped, spent)
+    if folder and lock:
+        lock.check()
+        write_report(report, folder)
+        for match in plan.matches:
+            if match.folder:
+                part = build_report(plan.alone(match), store.finished, store.failures)
+                write_report(part, folder / match.folder)
+    return Result(plan, folder, report, report.episodes.pending, stopped, tuple(store.kept))
 
 
 def write_report(report: Report, folder: Path) -> None:
