@@ -19,6 +19,8 @@
           ServerUnreachable    the request was not taken: the server is unreachable
         ContextTooLong       the prompt does not fit the model
       ResourceError        origin "tool": a pool could not give a resource, such as a process
+        SandboxError         a sandbox could not start, or ended by itself
+          SandboxUnavailable   this machine cannot confine programs
       ConversionError      an env that does not fit another library's API, or cannot be put into text
       RecordError          a record that cannot be written or read
       ConfigError          a configuration that is inconsistent, or differs from the run's
@@ -26,8 +28,6 @@
       WorkerError          a worker process of an evaluation that cannot start, or cannot play
       CheckpointError      a checkpoint or a model's folder that is missing, damaged or of another scenario
       TrainingError        a training that has diverged: advantages, a gradient or weights are not finite numbers
-      SandboxError         the sandbox itself failed; this says nothing about the program in it
-        SandboxUnavailable   this machine cannot confine programs
 
 A message says what failed, where, and what to do next.
 """
@@ -121,6 +121,14 @@ class ResourceError(MarlGemError):
     """A pool could not give a resource, such as a process or a database: nothing that an agent could help."""
 
 
+class SandboxError(ResourceError):
+    """A sandbox could not start, or ended by itself. This says nothing about the program in it."""
+
+
+class SandboxUnavailable(SandboxError):
+    """This machine cannot confine programs. The message says what is missing and what would help."""
+
+
 class ConversionError(MarlGemError):
     """An env does not fit another library's API, or another library's env cannot be put into text."""
 
@@ -147,11 +155,3 @@ class CheckpointError(MarlGemError):
 
 class TrainingError(MarlGemError):
     """Advantages, a gradient or weights are not finite numbers. What was saved before is unchanged."""
-
-
-class SandboxError(MarlGemError):
-    """The sandbox could not start, or ended by itself. This says nothing about the program in it."""
-
-
-class SandboxUnavailable(SandboxError):
-    """This machine cannot confine programs. The message says what is missing and what would help."""

@@ -19,8 +19,9 @@ from marl_gem.tools.sandbox.connection import Connection
 from tests.sandbox.machine import confined
 
 PARENT = """
-import threading
+import signal
 from marl_gem.tools.sandbox import Limits, Sandbox
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
 program = "import os, time\\nos.fork()\\nos.fork()\\ntime.sleep(500)"
 Sandbox(Limits(wall=400)).run(program)
 """

@@ -37,6 +37,8 @@ Backend = Literal["bubblewrap", "unsafe"]
 HEADER = 14
 MARGIN = 5.0
 """Seconds beyond the limit after which a sandbox that does not answer is killed. Its own clock ends programs before."""
+PATIENCE = 2.0
+"""Seconds that a sandbox may take to end, before it is killed."""
 ENDINGS: tuple[Ended, ...] = ("exit", "timeout", "memory", "killed", "output")
 
 _START = """
@@ -188,7 +190,7 @@ class Connection:
 
     def _last_words(self) -> str:
         stderr = self.process.stderr
-        if stderr is None or not select.select([stderr], [], [], 1.0)[0]:
+        if stderr is None or not is_ready(stderr.fileno(), 1.0):
             return ""
         return os.read(stderr.fileno(), 4096).decode("utf-8", "replace").strip()
 
@@ -201,14 +203,32 @@ class Connection:
         """End every process in the sandbox, and wait until they are gone. May be called twice."""
         self.socket.close()  # the first process inside ends with it
         if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                ended = os.pidfd_open(self.process.pid)
-                try:
-                    if not select.select([ended], [], [], 2.0)[0]:
-                        self.process.kill()
-                finally:
-                    os.close(ended)
-            self.process.wait()
+            ended = os.pidfd_open(self.process.pid)
+            try:
+                if not is_ready(ended, PATIENCE):
+                    self.process.kill()
+            finally:
+                os.close(ended)
+        self._finish()
+
+    async def close_async(self) -> None:
+        """As `close`, without blocking the event loop, and without a thread: at the end of a process there is none."""
+        self.socket.close()
+        if self.process.returncode is None:
+            ended, gone, loop = os.pidfd_open(self.process.pid), asyncio.Event(), asyncio.get_running_loop()
+            loop.add_reader(ended, gone.set)
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await gone.wait()
+            except TimeoutError:
+                self.process.kill()
+            finally:
+                loop.remove_reader(ended)
+                os.close(ended)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.process.wait()
         if self.process.stderr:
             self.process.stderr.close()
         self._remove_folder()
@@ -256,6 +276,13 @@ class Reply:
         stdout, stderr = self.data[HEADER:middle], self.data[middle:]
         texts = stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
         return Completed(*texts, code, ENDINGS[self.data[12]], bool(self.data[13]))
+
+
+def is_ready(file: int, seconds: float) -> bool:
+    """Wait until a file can be read. Unlike `select.select` it takes more than 1,024 files."""
+    waiting = select.poll()
+    waiting.register(file, select.POLLIN)
+    return bool(waiting.poll(seconds * 1000))
 
 
 def framed(record: dict[str, Any]) -> bytes:

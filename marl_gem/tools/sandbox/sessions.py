@@ -1,6 +1,6 @@
 """Sessions: Python and a shell that keep their state from call to call, confined as `Sandbox` confines.
 
-Both are resources (`marl_gem.tools.Resource`): `start`, `reset`, `healthy` and `stop`. Between two calls every process
+Both are resources that a `ResourcePool` hands out. Between two calls every process
 of a session is stopped, so that one that waits for its agent uses no CPU time.
 """
 
@@ -14,12 +14,13 @@ from types import TracebackType
 from typing import Self
 
 from marl_gem.errors import SandboxError
+from marl_gem.tools.resources import Resource
 from marl_gem.tools.sandbox.connection import Backend, Connection
 from marl_gem.tools.sandbox.limits import Completed, Limits
 from marl_gem.tools.sandbox.sandbox import Sandbox
 
 
-class Session:
+class Session(Resource):
     """What both sessions are: a sandbox that starts with the first call and is asked time and again.
 
     Args:
@@ -83,7 +84,7 @@ class Session:
         """End the sandbox with everything in it. It may be started again."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            await asyncio.to_thread(connection.close)
+            await connection.close_async()
 
     async def __aenter__(self) -> Self:
         await self.start()
