@@ -109,6 +109,17 @@ Wrappers = Annotated[
 ]
 
 
+ResetOptions = Annotated[
+    list[str] | None,
+    typer.Option("--reset", metavar="NAME=VALUE", help="An option of every episode's reset. May be repeated."),
+]
+
+
+def read_reset(options: list[str] | None) -> dict[str, Any]:
+    """The options that `reset` gets in every episode."""
+    return apply_overrides({}, options or [])
+
+
 def read_scenario(scenario: str, options: list[str] | None, wrappers: list[str] | None) -> ScenarioSpec:
     """The scenario that a command line names."""
     return ScenarioSpec.parse(scenario, apply_overrides({}, options or []), wrappers or [])
