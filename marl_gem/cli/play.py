@@ -17,6 +17,7 @@ from marl_gem.cli.played import Rounds, show_end, show_episode
 from marl_gem.cli.terminal import (
     Options,
     ResetOptions,
+    Tools,
     Wrappers,
     as_trained,
     err,
@@ -53,6 +54,7 @@ def play(
     count: Annotated[int, number(bounds.GAMES, "-n", "--games", help="How many episodes.")] = 1,
     seed: Annotated[int, number(bounds.SEED, help="Fixes every random choice but yours.")] = 0,
     wrappers: Wrappers = None,
+    tools: Tools = None,
     options: Options = None,
     reset: ResetOptions = None,
     record: Annotated[Path | None, typer.Option("--out", help="Write the episodes to this JSONL file.")] = None,
@@ -62,7 +64,7 @@ def play(
 
     Whoever plays as human calls tools as /NAME argument=value and leaves with /quit; --out keeps what was played.
     """
-    spec = read_scenario(scenario, options, wrappers)
+    spec = read_scenario(scenario, options, wrappers, tools)
     policies = assign_seats(map(parse_assignment, seats or []), spec.inspect())
     spec = as_trained(spec, policies.values())
     seating = load_policies(policies, spec, human=person)
