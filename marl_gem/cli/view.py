@@ -52,7 +52,7 @@ def view(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
     """Look at runs and episodes: on a page in the browser or, with --text, in the terminal."""
-    library = RunLibrary(*paths)
+    library = RunLibrary(*paths, with_empty=not text)
     chosen = _choose(library, run)
     query = Query(frozenset(filters or ()), agent or "", model or "", search, sort, reverse)
     if chosen is None and (episode or query != Query()):

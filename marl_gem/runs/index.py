@@ -40,6 +40,7 @@ class Summary(msgspec.Struct, gc=False):
     `tokens` counts what all models read and wrote; `cost` is in US dollars, without responses from a cache, and None if
     the price of any other is unknown; `seconds` is the time that the episode took. `outcomes` is filled in by
     `RunReader`, because older records do not say whether they are contests, and all episodes of a run together do.
+    `task` is the task's number where the scenario numbers its tasks.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Summary(msgspec.Struct, gc=False):
     cost: float | None
     seconds: float
     outcomes: dict[str, Outcome] = {}
+    task: int | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -262,7 +264,14 @@ def _summary(line: bytes) -> Summary:
         tokens=episode.usage.get("prompt_tokens", 0) + episode.usage.get("completion_tokens", 0),
         cost=None if None in costs else sum(cost or 0.0 for cost in costs),
         seconds=episode.seconds,
+        task=_task(episode.options.get("task")),
     )
+
+
+def _task(value: msgspec.Raw | None) -> int | None:
+    """The number of a task in the options of `reset`; an option of this name may also be something else."""
+    text = bytes(value or b"")
+    return int(text) if text.isdigit() and len(text) < 16 else None
 
 
 def _unreadable(path: Path, error: OSError) -> RecordError:

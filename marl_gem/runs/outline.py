@@ -55,6 +55,7 @@ class EpisodeOutline(msgspec.Struct, gc=False):
     final_infos: dict[str, dict[str, Any]] = {}
     zero_sum: bool | None = None
     seconds: float = 0.0
+    options: dict[str, msgspec.Raw] = {}
 
 
 Outlined: TypeAlias = Episode | EpisodeOutline
