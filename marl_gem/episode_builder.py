@@ -49,6 +49,7 @@ class EpisodeBuilder:
         self._final_infos: dict[str, dict[str, Any]] = {}
         self._returns_at_end: dict[str, float] = {}
         self._terminated = False
+        self._steps = 0
         self._started = time.monotonic()
 
     def observed(
@@ -142,8 +143,10 @@ class EpisodeBuilder:
 
     def begin(self, observations: Mapping[str, Observation], responses: Mapping[str, Response]) -> None:
         """Add a turn for each response, with the observation that it answers."""
+        self._steps += 1
+        step = self._steps if len(responses) > 1 else 0
         for agent, response in responses.items():
-            self.last[agent] = turn = OpenTurn(agent, observations[agent], response)
+            self.last[agent] = turn = OpenTurn(agent, observations[agent], response, step)
             self.turns.append(turn)
 
     def complete(
@@ -188,7 +191,7 @@ class EpisodeBuilder:
         terminated = self._terminated and not cut_short
         ending: Ending = "error" if self.error else "terminated" if terminated else "truncated"
         return Episode(
-            turns=tuple(Turn(t.agent, t.observation, t.response, t.reward, t.info or {}) for t in self.turns),
+            turns=tuple(Turn(t.agent, t.observation, t.response, t.reward, t.info or {}, t.step) for t in self.turns),
             returns=sums,
             ending=ending,
             error=self.error,
@@ -206,6 +209,7 @@ class OpenTurn:
     agent: str
     observation: Observation
     response: Response
+    step: int = 0
     reward: float = 0.0
     info: dict[str, Any] | None = None
 

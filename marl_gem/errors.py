@@ -13,6 +13,7 @@
         SelectorError        the turn order names no agent, or one that is not there
         PromiseBroken        a check of marl_gem.testing found that the scenario breaks the contract
       AgentError           origin "agent"
+        ReplayDiverged       an agent observes something else than in the record that it repeats
       LLMError             origin "llm"
         TransientLLMError    may go well when asked again
           ServerUnreachable    the request was not taken: the server is unreachable
@@ -84,6 +85,10 @@ class PromiseBroken(EnvError):
 
 class AgentError(MarlGemError):
     """An agent could not answer."""
+
+
+class ReplayDiverged(AgentError):
+    """An agent that repeats a record observes something else than it did there."""
 
 
 class LLMError(MarlGemError):

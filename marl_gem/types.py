@@ -226,13 +226,18 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One agent's turn. `reward` is the sum of its rewards from this action until its next one."""
+    """One agent's turn. `reward` is the sum of its rewards from this action until its next one.
+
+    `step` is the number of the env's step, from 1, if several agents acted in it; turns of the same step belong
+    together. It is 0 if the agent acted alone, and in records of older versions.
+    """
 
     agent: str
     observation: Observation
     response: Response
     reward: float = 0.0
     info: dict[str, Any] = {}
+    step: int = 0
 
 
 class EpisodeError(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,7 +1,8 @@
 """Fixtures and settings of all tests.
 
 Markers: `slow` for tests of more than two seconds, `vllm` for those that start a vLLM server, `browser` for those that
-look at a page (given to every test that uses the fixture `browser`).
+look at a page (given to every test that uses the fixture `browser`). A browser and a vLLM server are programs of others
+that may stumble on a busy machine: such a test runs once more before it counts as failed, and the summary names reruns.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
+        if item.get_closest_marker("browser") or item.get_closest_marker("vllm"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.slow)
 

@@ -5,6 +5,7 @@ Scenarios   NumberGame            two agents in turn; a number is its writer's r
             OneAnswer             one agent, one answer; a number is its reward, "yes" is a success
             RockPaperScissors     two agents at once, one round, zero-sum
             Village               agents join and leave in the middle of an episode
+            Crowd                 any number of agents at once, one round
             Chat                  two agents hear what the other one says
             one_agent             an env with one agent, made of parts
             full_state            all that an env holds, to be compared
@@ -107,6 +108,31 @@ class RockPaperScissors(MultiAgentEnv):
         else:
             a, b = (self.hands.index(actions[agent]) for agent in self.possible_agents)
             self.rewards = {"a": float((a - b + 1) % 3 - 1), "b": float((b - a + 1) % 3 - 1)}
+        self.terminations = dict.fromkeys(self.agents, True)
+
+
+class Crowd(MultiAgentEnv):
+    """Citizens vote at once, one round; a vote for the answer that chance has drawn pays 1.
+
+    Args:
+        agents: how many there are.
+    """
+
+    selector = ParallelSelector()
+    metadata = Metadata(turn_order="parallel")
+
+    def __init__(self, agents: int = 2) -> None:
+        self.possible_agents = tuple(f"citizen_{index}" for index in range(agents))
+
+    def observe(self, agent: str) -> str:
+        return "Yes or no?"
+
+    def legal_actions(self, agent: str) -> list[str]:
+        return ["yes", "no"]
+
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        answer = self.rng.choice(["yes", "no"])
+        self.rewards = {agent: float(text == answer) for agent, text in actions.items()}
         self.terminations = dict.fromkeys(self.agents, True)
 
 

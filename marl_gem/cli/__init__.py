@@ -25,6 +25,7 @@ from marl_gem.cli.interrupts import interrupts
 from marl_gem.cli.list import list_scenarios
 from marl_gem.cli.new import new
 from marl_gem.cli.play import play
+from marl_gem.cli.regrade import regrade_run
 from marl_gem.cli.tau import app as tau
 from marl_gem.cli.terminal import out, print_safely
 from marl_gem.cli.train import train
@@ -47,10 +48,10 @@ app = typer.Typer(
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Play and measure": (play, evaluate, tournament),
     "Train": (train,),
-    "Look at runs": (view, compare_runs, export),
+    "Look at runs": (view, compare_runs, regrade_run, export),
     "Scenarios": (list_scenarios, new, check, playthrough),
 }
-_NAMES = {compare_runs: "compare", evaluate: "eval", list_scenarios: "list"}
+_NAMES = {compare_runs: "compare", evaluate: "eval", list_scenarios: "list", regrade_run: "regrade"}
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
         _name = _NAMES.get(_function, _function.__name__)

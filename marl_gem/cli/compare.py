@@ -9,14 +9,14 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.markup import escape
-from rich.table import Table
 
+from marl_gem.cli.fitted_table import FittedTable
 from marl_gem.cli.terminal import out, plain
 from marl_gem.errors import RecordError
 from marl_gem.evaluation.comparison import Comparison, Difference, Flip, SubjectComparison, compare
 from marl_gem.evaluation.estimates import Estimate
-from marl_gem.evaluation.markdown import money_text
+from marl_gem.evaluation.markup import money_text
+from marl_gem.evaluation.seat_groups import MANY
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.reader import RunReader
 
@@ -34,11 +34,19 @@ def compare_runs(
     Evaluations, grids (combination by combination), tournaments (player by player) and training runs (their last
     measurement). An interval that does not hold 0 is a difference that chance rarely makes.
     """
-    compared = {name: compare(*runs) for name, runs in _paired(before, after).items()}
     if as_json:
-        out.out(msgspec.json.format(msgspec.json.encode(compared)).decode(), highlight=False)
-        return
-    for name, comparison in compared.items():
+        out.out(msgspec.json.format(msgspec.json.encode(_compared(before, after))).decode(), highlight=False)
+    else:
+        show_comparison(before, after)
+
+
+def _compared(before: Path, after: Path) -> dict[str, Comparison]:
+    return {name: compare(*runs) for name, runs in _paired(before, after).items()}
+
+
+def show_comparison(before: Path, after: Path) -> None:
+    """Print two runs side by side."""
+    for name, comparison in _compared(before, after).items():
         if name:
             out.print(plain(name, "bold"))
         _show(comparison, before / name, after / name)
@@ -62,11 +70,14 @@ def _paired(before: Path, after: Path) -> dict[str, tuple[RunReader, RunReader]]
 
 def _show(comparison: Comparison, before: Path, after: Path) -> None:
     first, second = comparison.before, comparison.after
-    table = Table("", escape(str(before)), escape(str(after)), "difference", box=None, pad_edge=False)
-    for subject in comparison.subjects:
-        table.add_row(plain(subject.name, "bold"), "", "", plain(_paired_text(subject), "dim"))
-        table.add_row("  success", *_cells(subject.success, share=True))
-        table.add_row("  mean return", *_cells(subject.return_, share=False))
+    table = FittedTable("", str(before), str(after), "difference")
+    if len(comparison.subjects) > MANY:
+        _add_by_measure(table, comparison.subjects)
+    else:
+        for subject in comparison.subjects:
+            table.add_row(plain(subject.name, "bold"), "", "", plain(_paired_text(subject), "dim"))
+            table.add_row("  success", *_cells(subject.success, share=True))
+            table.add_row("  mean return", *_cells(subject.return_, share=False))
     table.add_row("episodes", f"{first.episodes:,}", f"{second.episodes:,}")
     table.add_row(
         "turns per episode", f"{first.turns:.1f}", f"{second.turns:.1f}", f"{second.turns - first.turns:+.1f}"
@@ -78,6 +89,17 @@ def _show(comparison: Comparison, before: Path, after: Path) -> None:
     for subject in comparison.subjects:
         _show_flips(subject.name, "only after", subject.gained, after)
         _show_flips(subject.name, "only before", subject.lost, after)
+
+
+def _add_by_measure(table: FittedTable, subjects: Sequence[SubjectComparison]) -> None:
+    """A row for each of many subjects: first their success, then their returns."""
+    pairs = ", ".join(dict.fromkeys(map(_paired_text, subjects)))
+    table.add_row(plain("success", "bold"), "", "", plain(pairs, "dim"))
+    for subject in subjects:
+        table.add_row(f"  {subject.name}", *_cells(subject.success, share=True))
+    table.add_row(plain("mean return", "bold"))
+    for subject in subjects:
+        table.add_row(f"  {subject.name}", *_cells(subject.return_, share=False))
 
 
 def _paired_text(subject: SubjectComparison) -> str:

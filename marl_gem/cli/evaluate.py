@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markdown import Markdown
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
 from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
+from marl_gem.cli.fitted_table import FittedMarkdown
 from marl_gem.cli.interrupts import stop_on_interrupt
 from marl_gem.cli.terminal import Options, Wrappers, as_trained, err, number, out, person, read_scenario
 from marl_gem.errors import ConfigError
@@ -31,7 +31,8 @@ from marl_gem.evaluation import (
     plan_tournament,
     run,
 )
-from marl_gem.evaluation.markdown import money_text, summary
+from marl_gem.evaluation.markdown import summary
+from marl_gem.evaluation.markup import money_text
 from marl_gem.evaluation.result_store import stored_config
 from marl_gem.evaluation.task_choice import read_tasks
 from marl_gem.llm.models import Models
@@ -42,6 +43,9 @@ from marl_gem.types import Limits
 
 PLAIN_LINE_EVERY = 10.0
 """Seconds between two lines about the progress where there is no terminal."""
+
+FEW = 3
+"""The success of each of so many agents fits behind a progress bar."""
 
 Scenario = Annotated[str | None, typer.Argument(help="A scenario id; marl-gem list shows them.")]
 N = Annotated[int | None, number(bounds.TASKS, "-n", help="How many tasks; by default all there are, or 100.")]
@@ -258,7 +262,9 @@ def _run(plan: Plan, asked: _Asked, concurrency: int, processes: int, budget: Bu
     folder, human = asked.folder, any(isinstance(player.policy, HumanPolicy) for player in plan.players)
     command = "tournament" if plan.kind == "tournament" else "eval"
     again = f"marl-gem {command} --out {folder} --resume"
-    err.print(f"[bold]{escape(plan.info.scenario)}[/]: {len(plan.slots)} episodes in {escape(str(folder))}")
+    err.print(
+        f"[bold]{escape(plan.info.scenario)}[/]: {len(plan.slots)} episodes in {escape(str(folder))}", soft_wrap=True
+    )
     with stop_on_interrupt("the episodes that are live", again) as stop, _shown(plan, human) as watch:
         result = run(
             plan,
@@ -270,7 +276,7 @@ def _run(plan: Plan, asked: _Asked, concurrency: int, processes: int, budget: Bu
             stop=lambda: bool(stop),
             watch=watch,
         )
-    out.print(Markdown(summary(result.report), hyperlinks=False))
+    out.print(FittedMarkdown(summary(result.report), hyperlinks=False))
     for file in sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != "."):
         out.print(f"  {escape(str(file))}", soft_wrap=True)
     if result.pending:
@@ -303,9 +309,16 @@ def _shown(plan: Plan, human: bool) -> Iterator[Callable[[Progress], None]]:
         yield line
 
 
+def _success(shares: Mapping[str, float]) -> list[str]:
+    """How often each agent succeeded so far; of many agents the mean."""
+    if len(shares) > FEW:
+        return [f"success {100 * sum(shares.values()) / len(shares):.0f}%"]
+    return [f"{agent} {100 * share:.0f}%" for agent, share in shares.items()]
+
+
 def _figures(plan: Plan, progress: Progress) -> str:
     """The few figures that fit behind a progress bar."""
-    parts = [f"{agent} {100 * share:.0f}%" for agent, share in progress.success.items()] if plan.kind == "eval" else []
+    parts = _success(progress.success) if plan.kind == "eval" else []
     if progress.failed:
         parts.append(f"{progress.failed} failed")
     if progress.tokens:

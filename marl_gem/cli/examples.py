@@ -32,6 +32,7 @@ EXAMPLES = {
     ),
     "view": ("view runs", "view runs/demo --text"),
     "compare": ("compare runs/eval-1 runs/eval-2",),
+    "regrade": ("regrade runs/eval-1", "regrade runs/eval-1 --reward rubrics.py:polite --out runs/polite"),
     "export": ("export runs/demo --out chats.jsonl",),
     "check": ("check my_game.py:MyGame", "check game:KuhnPoker-v0 --only seeding"),
     "playthrough": ("playthrough game:KuhnPoker-v0 --seed 3",),

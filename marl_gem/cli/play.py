@@ -60,8 +60,8 @@ def play(
         if human or games == 1:
             _show(episode, human)
     if games > 1:
-        agents = list(seating)
-        show_tallies({f"{agent} ({seating[agent].name})": tally(episodes, agent) for agent in agents}, f"{games} games")
+        tallies = {agent: tally(episodes, agent) for agent in seating}
+        show_tallies(tallies, f"{games} episodes", {agent: policy.name for agent, policy in seating.items()})
 
 
 def _show(episode: Episode, human: bool) -> None:

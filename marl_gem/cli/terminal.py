@@ -8,19 +8,19 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from traceback import format_exception
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.markup import escape
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from marl_gem.bounds import Range
+from marl_gem.cli.fitted_table import FittedTable
 from marl_gem.evaluation.estimates import wilson
+from marl_gem.evaluation.seat_groups import seat_groups
 from marl_gem.evaluation.tally import Tally
 from marl_gem.overrides import apply_overrides, write_value
 from marl_gem.policies import HumanPolicy
@@ -132,25 +132,46 @@ def person() -> HumanPolicy:
     return HumanPolicy(lambda text: out.print(plain(text)), lambda prompt: out.input(plain(prompt, "bold")))
 
 
-def show_tallies(tallies: dict[str, Tally], title: str) -> None:
-    """A table with a row for each seat: wins, draws and losses of contests, successes of tasks, and mean returns."""
+def show_tallies(tallies: Mapping[str, Tally], title: str, players: Mapping[str, str] | None = None) -> None:
+    """A table with a row for each seat: games won, drawn and lost, or successes of tasks, and mean returns.
+
+    Args:
+        tallies: of each seat.
+        title: stands above the table.
+        players: who plays each seat, where that is shown. Seats that are alike share a row if there are many.
+    """
+    tallies = {seat: counts for seat, counts in tallies.items() if counts.games}
+    groups = seat_groups({seat: (players or {}).get(seat, "") for seat in tallies})
     contest = any(counts.is_contest for counts in tallies.values())
-    shares = ("win", "draw", "loss", "illegal") if contest else ("success", "illegal")
-    table = Table("seat", *shares, *["score"] * contest, "mean return", title=title, title_justify="left")
-    for seat, counts in tallies.items():
-        row = [show_share(getattr(counts, name), counts.games) for name in shares]
-        row += [_show_mean(counts.score, counts.score_interval)] if contest else []
-        table.add_row(escape(seat), *row, _show_mean(counts.mean_return, counts.return_interval))
+    shares = {"won": "win", "drawn": "draw", "lost": "loss"} if contest else {"success": "success"}
+    shares |= {"illegal": "illegal"}
+    table = FittedTable("seat", *["player"] * bool(players), *shares, *["score"] * contest, "mean return", title=title)
+    for name, agents in groups.items():
+        every = [tallies[agent] for agent in agents]
+        row = [_show_shares([(getattr(counts, field), counts.games) for counts in every]) for field in shares.values()]
+        row += [_show_mean([counts.score for counts in every], every[0].score_interval)] if contest else []
+        row.append(_show_mean([counts.mean_return for counts in every], every[0].return_interval))
+        table.add_row(name, *([players[agents[0]]] if players else []), *row)
     out.print(table)
+    if len(groups) < len(tallies):
+        out.print("Seats that are alike are counted together: their mean, and the least and the greatest of them.")
 
 
-def show_share(count: int, games: int) -> str:
+def show_share(count: int, games: int) -> Text:
     """A share in percent, with its 95% interval."""
     low, high = wilson(count, games)
-    return f"{100 * count / games:.1f}% [dim]{100 * low:.1f}-{100 * high:.1f}[/]"
+    return Text.assemble(f"{100 * count / games:.1f}% ", (f"{100 * low:.1f}-{100 * high:.1f}", "dim"))
 
 
-def _show_mean(mean: float, interval: tuple[float, float]) -> str:
-    """A mean with its 95% interval."""
-    low, high = interval
-    return f"{mean:.3f} [dim]{low:.3f} to {high:.3f}[/]"
+def _show_shares(counted: Sequence[tuple[int, int]]) -> Text:
+    """The share of a seat, or the mean of the shares of several, with the least and the greatest."""
+    if len(counted) == 1:
+        return show_share(*counted[0])
+    shares = [100 * count / games for count, games in counted]
+    return Text.assemble(f"{sum(shares) / len(shares):.1f}% ", (f"{min(shares):.1f}-{max(shares):.1f}", "dim"))
+
+
+def _show_mean(means: Sequence[float], interval: tuple[float, float]) -> Text:
+    """The mean of a seat with its 95% interval, or that of several seats with the least and the greatest."""
+    low, high = interval if len(means) == 1 else (min(means), max(means))
+    return Text.assemble(f"{sum(means) / len(means):.3f} ", (f"{low:.3f} to {high:.3f}", "dim"))

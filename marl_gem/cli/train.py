@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column, Table
 
 from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
+from marl_gem.cli.fitted_table import FittedTable
 from marl_gem.cli.interrupts import stop_on_interrupt
 from marl_gem.cli.terminal import Options, Wrappers, number, out, show_share, show_tallies
 from marl_gem.errors import MarlGemError, MissingPackage
@@ -312,17 +312,16 @@ def _by_opponents(moment: Measurement) -> dict[str, dict[str, Tally]]:
 def _show_success(report: TrainingReport) -> None:
     """How often each policy succeeded: before, at the end of the phase in which they sat so, and after."""
     phases = len(report.phase_ends) > 1
-    table = Table(Column("seats", no_wrap=True), Column("success of", no_wrap=True))
-    for moment in ("before", *["end of phase"] * phases, "after"):
-        table.add_column(moment)
+    moments = ["before", *["end of phase"] * phases, "after"]
+    table = FittedTable("seats", "success of", *moments)
     before = [*report.before.matchups, *report.before.partners]
     for index, last in enumerate([*report.after.matchups, *report.after.partners]):
         ends = [end for end in report.phase_ends if (end.scenario, end.seats) == (last.scenario, last.seats)]
-        moments = [before[index], *(ends[-1] if ends else None for _ in range(phases)), last]
+        measured = [before[index], *(ends[-1] if ends else None for _ in range(phases)), last]
         for row, seat in enumerate(last.agents):
             seats = "" if row else "\n".join(f"{agent}={who}" for agent, who in last.seats.items())
-            counts = [matchup.agents[seat] if matchup else None for matchup in moments]
-            table.add_row(escape(seats), escape(seat), *(show_share(c.success, c.games) if c else "" for c in counts))
+            counts = [matchup.agents[seat] if matchup else None for matchup in measured]
+            table.add_row(seats, seat, *(show_share(c.success, c.games) if c else "" for c in counts))
     out.print(table)
 
 

@@ -13,6 +13,7 @@ result_store  the episodes of a run
 summary       what a report needs of an episode
 tally         counts of wins, draws, losses and successes
 head_to_head  a policy against an opponent, in every seat
+regrade       recorded episodes that are scored again; rescored says what changed
 estimates     means with intervals, pass^k
 tasks         success by task, reasons, trivial baselines
 tournament    standings and ratings

@@ -79,6 +79,8 @@ def build_report(
 def command(plan: Plan) -> str | None:
     """The command line that plays this plan, if there is one."""
     config = plan.config()
+    if again := config.regraded:
+        return shlex.join(["marl-gem", "regrade", again.run, *(["--reward", again.reward] if again.reward else [])])
     wrappers = [wrapper for wrapper in config.wrappers if isinstance(wrapper, str)]
     typed = plan.scenario.nameable and all(player.typed for player in plan.players)
     if not typed or len(wrappers) < len(config.wrappers):

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar
 from urllib.parse import quote
 
-from marl_gem.evaluation.estimates import Estimate
+from marl_gem.evaluation.markup import (
+    NOTHING,
+    block,
+    by_row,
+    estimate_text,
+    money_text,
+    number_text,
+    quoted,
+    shortened,
+    table,
+    transposed,
+)
 from marl_gem.evaluation.ratings import SCALE
-from marl_gem.evaluation.report import AgentReport, MatchReport, Rating, Report, TriesReport, UsageReport
+from marl_gem.evaluation.report import AgentReport, MatchReport, Rating, Report, TriesReport
+from marl_gem.evaluation.seat_cells import every_seat, seat_table, success_word, usage_cells
+from marl_gem.evaluation.seat_groups import MANY
 from marl_gem.evaluation.tasks import by_grade, ranked
-from marl_gem.printable import printable, printable_line
 
 Shared = TypeVar("Shared")
-_NOTHING = "–"
-_HARMLESS = re.compile(r"(?!.*(?:://|www\.|\b_|_\b|:[\w+-]+:))[\w .,:;()'\"%+/=?!–…-]*")
-"""Texts in which no renderer finds markup, a link or an emoji. `player_0` is fine, `__init__` would be bold."""
 _LISTED = 12
 """So many tasks, or runs of tasks, are listed in a line."""
 
@@ -26,7 +34,8 @@ _LISTED = 12
 def markdown(report: Report, pictures: Sequence[str] = ()) -> str:
     """The page. `pictures` are the names of files beside it."""
     shown = (f"![{name}]({name})" for name in pictures)
-    details = [*(_combinations(report) if report.kind == "grid" else []), *_unsolved(report)]
+    tables = {"grid": _combinations, "eval": every_seat, "cell": every_seat}.get(report.kind)
+    details = [*(tables(report) if tables else []), *_unsolved(report)]
     return "\n\n".join([summary(report), *shown, *details, *_again(report), *_how_to_read(report)]) + "\n"
 
 
@@ -42,27 +51,15 @@ def baselines_text(report: Report) -> str:
     return ", ".join(f"{name} {100 * share:.1f}%" for name, share in report.trivial_baselines.items())
 
 
-def estimate_text(estimated: Estimate | None, share: bool) -> str:
-    """A mean and its interval: a share in percent, anything else to three digits."""
-    if estimated is None:
-        return _NOTHING
-    mean, low, high = estimated.mean, estimated.low, estimated.high
-    if share:
-        return f"{100 * mean:.1f}%" + ("" if low is None or high is None else f" ({100 * low:.1f}–{100 * high:.1f})")
-    return f"{mean:.3g}" + ("" if low is None or high is None else f" ({low:.3g} to {high:.3g})")
-
-
-def money_text(cost: float | None) -> str:
-    """US dollars, or that the price is unknown."""
-    return "unknown" if cost is None else _NOTHING if cost == 0 else f"${cost:,.2f}" if cost >= 1 else f"${cost:.2g}"
-
-
 def _played(report: Report) -> str:
     config, episodes = report.config, report.episodes
     each = f", {config.repeats} times each" if config.repeats > 1 else ""
     meetings = {"grid": " in every combination", "tournament": " in every seating"}.get(report.kind, "")
     chosen = {"listed": "", "by grade": " of all grades in proportion", "shuffled": " that were drawn"}[config.order]
     sentences = [f"{config.n} tasks{chosen}{each}{meetings}: **{episodes.counted} episodes** count."]
+    if config.regraded:
+        by = f" by {quoted(config.regraded.reward)}" if config.regraded.reward else ""
+        sentences.append(f"They are those of {quoted(config.regraded.run)}, scored again{by}.")
     if episodes.pending:
         failed = f", {episodes.failed} of them because they failed (see below)" if episodes.failed else ""
         sentences.append(f"**{episodes.pending} are pending**{failed}; `--resume` plays them.")
@@ -78,22 +75,12 @@ def _played(report: Report) -> str:
 
 def _evaluation(report: Report) -> list[str]:
     (match,) = report.matches
-    columns = {
-        agent: {
-            "player": quoted(match.players[agent].who) if agent in match.players else _NOTHING,
-            report.measure: estimate_text(numbers.success, share=True),
-            **({"won / drawn / lost": _results(numbers)} if report.measure == "win rate" else {}),
-            "mean return": estimate_text(numbers.return_, share=False),
-            **_usage(numbers, match.episodes),
-        }
-        for agent, numbers in match.agents.items()
-    }
-    return [_transposed(columns), *_trivial_baselines(report), *_reasons(report, match.agents), *_passes(match.agents)]
-
-
-def _results(agent: AgentReport) -> str:
-    results = agent.results
-    return f"{results.won} / {results.drawn} / {results.lost}" if results else _NOTHING
+    return [
+        *seat_table(report, match),
+        *_trivial_baselines(report),
+        *_reasons(report, match.agents),
+        *_passes(match.agents),
+    ]
 
 
 def _trivial_baselines(report: Report) -> list[str]:
@@ -116,7 +103,7 @@ def _shares(report: Report, agent: AgentReport) -> dict[str, str]:
         return {}
     n = agent.success.n
     counts = {
-        "won" if report.measure == "win rate" else "success": round(agent.success.mean * n),
+        success_word(report): round(agent.success.mean * n),
         **agent.reasons,
     }
     other = n - sum(counts.values())
@@ -129,7 +116,7 @@ def _passes(agents: Mapping[str, AgentReport]) -> list[str]:
     """pass^k and pass@k: one table for all agents whose numbers are the same."""
     return [
         f"**{names}**: pass^k (all of k tries at a task succeed), pass@k (at least one does)\n\n"
-        + _table(
+        + table(
             ["k", "pass^k", "pass@k"],
             [[str(at_k.k), estimate_text(at_k.hat, True), estimate_text(at_k.at, True)] for at_k in per_k],
         )
@@ -144,13 +131,13 @@ def _grid(report: Report) -> list[str]:
     column = grid.column_agent
     at = {cell: matches[name] for name, cell in grid.cells.items()}
     rows = [
-        [quoted(row or _NOTHING), *(estimate_text(at[row, head].agents[column].success, True) for head in grid.columns)]
+        [quoted(row or NOTHING), *(estimate_text(at[row, head].agents[column].success, True) for head in grid.columns)]
         for row in grid.rows
     ]
     corner = f"{', '.join(map(quoted, grid.row_agents))} ↓ {quoted(column)} →"
-    title = f"**{report.measure.capitalize()} of {quoted(column)}**"
-    table = _table([corner, *map(quoted, grid.columns)], rows)
-    return [title, table, *_trivial_baselines(report), *_reasons_by_combination(report)]
+    title = f"**{'Won by' if report.measure == 'win rate' else 'Success of'} {quoted(column)}**"
+    fields = table([corner, *map(quoted, grid.columns)], rows)
+    return [title, fields, *_trivial_baselines(report), *_reasons_by_combination(report)]
 
 
 def _reasons_by_combination(report: Report) -> list[str]:
@@ -165,11 +152,11 @@ def _reasons_by_combination(report: Report) -> list[str]:
     header = list(dict.fromkeys(what for values in shares.values() for what in values if what != "other"))
     header += ["other"] if any("other" in values for values in shares.values()) else []
     rows = [
-        [*map(quoted, grid.cells[name]), *(values.get(what, _NOTHING) for what in header)]
+        [*map(quoted, grid.cells[name]), *(values.get(what, NOTHING) for what in header)]
         for name, values in shares.items()
     ]
     names = [", ".join(map(quoted, grid.row_agents)), quoted(column), *map(quoted, header)]
-    return [f"**How it ended for {quoted(column)}**", _table(names, rows)]
+    return [f"**How it ended for {quoted(column)}**", table(names, rows)]
 
 
 def _by_task(report: Report) -> list[str]:
@@ -198,7 +185,7 @@ def _by_grade(report: Report, tasks: Mapping[int, TriesReport]) -> list[str]:
         [quoted(grade), str(count), estimate_text(success, share=True)]
         for grade, (count, success) in by_grade(tasks, grades, report.config.seed).items()
     ]
-    return [_table(["grade", "tasks", report.measure], rows)] if rows else []
+    return [table(["grade", "tasks", success_word(report)], rows)] if rows else []
 
 
 def _unsolved(report: Report) -> list[str]:
@@ -207,7 +194,7 @@ def _unsolved(report: Report) -> list[str]:
     for names, tasks in _alike(_tried(report)):
         failed = [(task, tries) for task, tries in tasks.items() if tries.solved < tries.tries]
         rows = [[str(task), f"{tries.solved} of {tries.tries}", _why(tries)] for task, tries in failed]
-        texts += [f"## Tasks not always solved by {names}", _table(["task", "solved", "why not"], rows)] if rows else []
+        texts += [f"## Tasks not always solved by {names}", table(["task", "solved", "why not"], rows)] if rows else []
     return texts
 
 
@@ -235,7 +222,7 @@ def _why(tries: TriesReport) -> str:
     """The reasons for which tries at a task failed, with how often each did."""
     other = tries.tries - tries.solved - sum(tries.reasons.values())
     counts = [*tries.reasons.items(), *([("other", other)] if other and tries.reasons else [])]
-    return ", ".join(f"{quoted(why)} {count}" for why, count in counts) or _NOTHING
+    return ", ".join(f"{quoted(why)} {count}" for why, count in counts) or NOTHING
 
 
 def _runs(numbers: Iterable[int]) -> list[str]:
@@ -251,7 +238,7 @@ def _first(listed: Sequence[str]) -> str:
 def _combinations(report: Report) -> list[str]:
     """All numbers of a grid, a row for each combination."""
     agents = list(dict.fromkeys(agent for match in report.matches for agent in match.agents))
-    header = [f"{quoted(agent)}: {what}" for what in (report.measure, "return") for agent in agents]
+    header = [f"{quoted(agent)}: {what}" for what in (success_word(report), "return") for agent in agents]
     planned = report.config.n * report.config.repeats
 
     def numbers(match: MatchReport) -> list[str]:
@@ -265,14 +252,14 @@ def _combinations(report: Report) -> list[str]:
         [
             f"[{quoted(match.folder)}]({quote(match.folder)}/report.md)",
             *numbers(match),
-            _number(match.turns),
+            number_text(match.turns),
             f"{match.tokens:,}",
             money_text(match.cost),
             str(planned - match.episodes),
         ]
         for match in report.matches
     ]
-    return ["## All combinations", _table(["combination", *header, "turns", "tokens", "cost", "pending"], rows)]
+    return ["## All combinations", table(["combination", *header, "turns", "tokens", "cost", "pending"], rows)]
 
 
 def _tournament(report: Report) -> list[str]:
@@ -295,42 +282,26 @@ def _tournament(report: Report) -> list[str]:
         [quoted(name), *(estimate_text(tournament.matrix[name].get(other), share=True) for other in names)]
         for name in names
     ]
-    columns = {player.name: {"player": quoted(player.who), **_usage(player, player.games)} for player in players}
+    columns = {player.name: {"player": quoted(player.who), **usage_cells(player, player.games)} for player in players}
     seats = [[quoted(seat), estimate_text(score, share=True)] for seat, score in tournament.seats.items()]
     return [
-        _table(["", "player", "rating", "score", "won / drawn / lost", *["success"] * task], standings),
+        table(["", "player", "rating", "score", "won / drawn / lost", *["success"] * task], standings),
         f"**Rating**: {SCALE}",
         *([quoted(tournament.left_out)] if tournament.left_out else []),
         "**Score of the row's player against the column's**",
-        _table(["", *map(quoted, names)], matrix),
+        table(["", *map(quoted, names)], matrix),
         "**Usage**",
-        _transposed(columns),
+        transposed(columns) if len(columns) <= MANY else by_row(columns),
         "**Score of each seat, averaged over the players**",
-        _table(["seat", "score"], seats),
+        table(["seat", "score"], seats),
     ]
 
 
 def _rating(rating: Rating | None) -> str:
     if rating is None:
-        return _NOTHING
+        return NOTHING
     interval = "" if rating.low is None or rating.high is None else f" ({rating.low:.0f} to {rating.high:.0f})"
     return f"{rating.value:.0f}{interval}"
-
-
-def _usage(usage: UsageReport, episodes: int) -> dict[str, str]:
-    tokens, seconds = usage.tokens, usage.seconds
-    return {
-        "episodes with an illegal action": f"{100 * usage.illegal.episodes / episodes:.1f}%" if episodes else _NOTHING,
-        "turns per episode": _number(usage.turns),
-        "tokens read / written": (
-            f"{tokens.prompt:,} / {tokens.completion:,}" if tokens.prompt or tokens.completion else _NOTHING
-        ),
-        "cost": money_text(usage.cost),
-        "seconds per answer, p50 / p95": f"{seconds.p50:.2f} / {seconds.p95:.2f}" if seconds else _NOTHING,
-        "answers from the cache": f"{usage.cached:,}" if usage.cached else _NOTHING,
-        "prompts that were cut to fit": f"{usage.cut_prompts:,}" if usage.cut_prompts else _NOTHING,
-        "repeated requests": f"{usage.retries:,}" if usage.retries else _NOTHING,
-    }
 
 
 def _unsent(report: Report) -> list[str]:
@@ -360,14 +331,14 @@ def _failures(report: Report) -> list[str]:
     text += f" {repeated} more attempts failed, whose episodes were played again." if repeated > 0 else ""
     header = ["where", "error", "seat", "episodes", "for instance"]
     rows = [
-        [error.origin, quoted(error.type), quoted(error.agent or _NOTHING), str(error.count), _short(error.message)]
+        [error.origin, quoted(error.type), quoted(error.agent or NOTHING), str(error.count), shortened(error.message)]
         for error in report.errors
     ]
-    return ["## What failed", text, *([_table(header, rows)] if rows else [])]
+    return ["## What failed", text, *([table(header, rows)] if rows else [])]
 
 
 def _again(report: Report) -> list[str]:
-    command = _block(report.command) if report.command else "Made from Python; see `config.json`."
+    command = block(report.command) if report.command else "Made from Python; see `config.json`."
     versions = ", ".join(f"{quoted(name)} {quoted(version)}" for name, version in report.versions.items())
     seeds = f"Task i has the seed `marl_gem.seeding.derive_seed({report.config.seed}, 'eval', i)`."
     return ["## To play it again", command, f"With {versions}. {seeds}"]
@@ -395,50 +366,10 @@ def _alike(by_agent: Mapping[str, Shared]) -> list[tuple[str, Shared]]:
             groups.append(([agent], value))
         else:
             same.append(agent)
-    return [(", ".join(map(quoted, names)), value) for names, value in groups]
+    return [(_names(names), value) for names, value in groups]
 
 
-def _transposed(columns: Mapping[str, Mapping[str, str]]) -> str:
-    """A table with a column for each agent or player; rows in which nobody has anything are left out."""
-    names = next(iter(columns.values()), {})
-    rows = [[name, *(column[name] for column in columns.values())] for name in names]
-    return _table(["", *map(quoted, columns)], [row for row in rows if set(row[1:]) != {_NOTHING}])
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def quoted(text: str) -> str:
-    """A text of others for a line of Markdown: as it is where nothing in it can be markup, otherwise as code.
-
-    In code no renderer sees links, pictures, HTML, formulas or emoji. A "|" would still end a cell of a table, so it
-    stands between two pieces of code.
-    """
-    flat = " ".join(printable_line(text).split())
-    return flat if _HARMLESS.fullmatch(flat) else "&#124;".join(map(_code, flat.split("|")))
-
-
-def _code(text: str) -> str:
-    """One line as code: between more backticks than it has in a row."""
-    if not text:
-        return ""
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    space = " " if text[0] in "` " or text[-1] in "` " else ""
-    return f"{fence}{space}{text}{space}{fence}"
-
-
-def _block(text: str) -> str:
-    """Lines as code."""
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}\n{printable(text)}\n{fence}"
-
-
-def _short(text: str, length: int = 160) -> str:
-    flat = " ".join(text.split())
-    return quoted(flat if len(flat) <= length else flat[: length - 1] + "…")
-
-
-def _number(value: float | None) -> str:
-    return _NOTHING if value is None else f"{value:.1f}"
+def _names(agents: Sequence[str]) -> str:
+    """Agents in a sentence; of many the first."""
+    left_out = [f"and {len(agents) - MANY} more"] if len(agents) > MANY + 1 else []
+    return ", ".join([*map(quoted, agents[: MANY if left_out else None]), *left_out])

@@ -121,7 +121,8 @@ class Numbers(msgspec.Struct, frozen=True):
 class Plan:
     """What is to be played.
 
-    `asked` goes into the configuration: `seats` (of an evaluation or a grid) or `players` (of a tournament).
+    `asked` goes into the configuration: `seats` (of an evaluation or a grid) or `players` (of a tournament), and
+    `regraded` where recorded episodes are scored again.
 
     Raises:
         ConfigError: a number is out of range, or the scenario has fewer tasks.
@@ -226,7 +227,8 @@ class Plan:
 
     def alone(self, match: Match) -> Plan:
         """The plan of one match that has a folder for itself."""
-        return replace(self, kind="cell", asked=_seats(match.players), matches=(match,))
+        asked = {name: value for name, value in self.asked.items() if name == "regraded"}
+        return replace(self, kind="cell", asked={**asked, **_seats(match.players)}, matches=(match,))
 
 
 def plan_evaluation(scenario: ScenarioSource, seats: Seats, numbers: Numbers, info: ScenarioInfo | None = None) -> Plan:

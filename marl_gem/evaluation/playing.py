@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from typing import NamedTuple, Protocol, Self
 
 import msgspec
@@ -116,7 +116,8 @@ class InThisProcess:
 class Playing:
     """A run at work: one task collects what finishes, another writes it to disk.
 
-    `stopped` says why it ended early, and is empty if it did not.
+    `stopped` says why it ended early, and is empty if it did not. Errors of the types in `expected` say nothing about
+    the episodes that follow, so that the run goes on however many there are.
     """
 
     def __init__(
@@ -126,8 +127,10 @@ class Playing:
         budget: Budget,
         stop: Callable[[], bool],
         watch: Callable[[Progress], None] | None,
+        expected: Collection[str] = (),
     ) -> None:
         self.stopped = ""
+        self._expected = expected
         self._results, self._players, self._budget, self._stop, self._watch = store, players, budget, stop, watch
         self._begun = time.monotonic()
         self._done_before = len(store.finished)
@@ -164,7 +167,8 @@ class Playing:
             async for recorded in played:
                 self._finished.put_nowait(recorded)
                 error = recorded.summary.error
-                self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
+                if error is None or error.type not in self._expected:
+                    self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
                 if self._failed_in_a_row >= HOPELESS:
                     self._hopeless = error
                 if self._counts_money and recorded.summary.cost is None:

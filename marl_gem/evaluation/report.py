@@ -2,6 +2,7 @@
 
     Report             everything about a run
       RunConfig          what was asked for, as in config.json
+        RegradeConfig      which run was scored again
       EpisodeCounts      how many episodes were planned, counted, failed, cut
       ErrorReport        a kind of failure
       MatchReport        one seating: who sits in which seat, and what came of it
@@ -43,6 +44,15 @@ Measure: TypeAlias = Literal["win rate", "success rate"]
 """What success is: winning, where the scenario's metadata says zero-sum; else solving a task."""
 
 
+class RegradeConfig(msgspec.Struct, frozen=True):
+    """What was scored again."""
+
+    # The folder of the run whose recorded episodes they are.
+    run: str
+    # The function that gave the returns, as `module:name` or `path/to/file.py:name`; empty: the scenario gave them.
+    reward: str = ""
+
+
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a run was asked for: the content of config.json."""
 
@@ -74,6 +84,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     sampling: dict[str, dict[str, Any]] = {}
     # The version of marl_gem that started the run.
     version: str = ""
+    # Of a run whose episodes were not played, but scored again.
+    regraded: RegradeConfig | None = None
 
 
 class IllegalActions(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ from marl_gem.evaluation.worker_pool import WorkerPool, pack
 from marl_gem.policies import Policy
 from marl_gem.runs.files import write_file, write_json
 from marl_gem.runs.folder import REPORT
-from marl_gem.runs.lock import run_lock
+from marl_gem.runs.lock import RunLock, run_lock
 from marl_gem.specs import ScenarioSpec, WrapperSpec
 from marl_gem.specs.scenario import ScenarioSource
 from marl_gem.types import Episode, Limits
@@ -199,15 +199,21 @@ async def run_async(
                 await playing.finish(live)
         finally:
             store.close()
-        report = build_report(plan, store.finished, store.failures, store.attempts, playing.stopped)
-        if folder and lock:
-            lock.check()
-            write_report(report, folder)
-            for match in plan.matches:
-                if match.folder:
-                    part = build_report(plan.alone(match), store.finished, store.failures)
-                    write_report(part, folder / match.folder)
-    return Result(plan, folder, report, report.episodes.pending, playing.stopped, tuple(store.kept))
+        return conclude(store, folder, lock, playing.stopped)
+
+
+def conclude(store: ResultStore, folder: Path | None, lock: RunLock | None, stopped: str) -> Result:
+    """Report on what a store holds, also in the run's folder, which the caller has locked."""
+    plan = store.plan
+    report = build_report(plan, store.finished, store.failures, store.attempts, stopped)
+    if folder and lock:
+        lock.check()
+        write_report(report, folder)
+        for match in plan.matches:
+            if match.folder:
+                part = build_report(plan.alone(match), store.finished, store.failures)
+                write_report(part, folder / match.folder)
+    return Result(plan, folder, report, report.episodes.pending, stopped, tuple(store.kept))
 
 
 def write_report(report: Report, folder: Path) -> None:

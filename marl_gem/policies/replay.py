@@ -1,4 +1,4 @@
-"""A policy that repeats the responses of a recorded run."""
+"""Policies that repeat the responses of a recorded run, or of one recorded episode."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from marl_gem.errors import AgentError, RecordError
-from marl_gem.policies.base import Agent, Info
+from marl_gem.errors import AgentError, RecordError, ReplayDiverged
+from marl_gem.policies.base import Agent, Info, PolicyPerSeat
 from marl_gem.runs.folder import EPISODES
 from marl_gem.runs.index import read_episode_at, read_episodes
 from marl_gem.seeding import agent_seed
@@ -22,7 +22,7 @@ class ReplayPolicy:
     """Repeat recorded responses: each agent answers as it did in the recorded episode with the same seed and repeat.
 
     The responses keep their cost and tokens, and are marked as `cached`. An agent must observe what it observed in the
-    record; otherwise its episode ends with an AgentError that shows the difference.
+    record; otherwise its episode ends with a ReplayDiverged that shows the difference.
 
     Args:
         path: a JSONL file of episodes, or a run's folder with an `episodes.jsonl`. A last line without a newline is
@@ -63,13 +63,41 @@ class ReplayPolicy:
             )
         episodes = [self._read(offset) for offset in offsets]
         records = [_Record(tuple(episode.turns_of(agent_id)), episode.error) for episode in episodes]
-        return _ReplayAgent(self.path, agent_id, records)
+        return _ReplayAgent(str(self.path), agent_id, records, cached=True)
 
     def _read(self, offset: int) -> Episode:
         try:
             return read_episode_at(self.path, offset)
         except RecordError as error:
             raise AgentError(f"{self.path} has changed since the replay began: {error}") from error
+
+
+class EpisodeReplay(PolicyPerSeat):
+    """Repeat one recorded episode, each agent under the name of the policy that played it.
+
+    The responses are exactly those of the record. An agent that observes something else than in the record, or has no
+    turn there, ends its episode with a ReplayDiverged.
+    """
+
+    def __init__(self, episode: Episode) -> None:
+        agents = dict.fromkeys(turn.agent for turn in episode.turns)
+        super().__init__("replay", {agent: _RecordedSeat(episode, agent) for agent in agents})
+
+    def agent(self, agent_id: str, role: Role, seed: int) -> Agent:
+        if agent_id not in self.policies:
+            raise ReplayDiverged(f"{agent_id!r} is to act, and has no turn in the record")
+        return super().agent(agent_id, role, seed)
+
+
+class _RecordedSeat:
+    """One agent of one recorded episode, as a policy."""
+
+    def __init__(self, episode: Episode, agent_id: str) -> None:
+        self.name = episode.models.get(agent_id, "unknown")
+        self._record = _Record(tuple(episode.turns_of(agent_id)), episode.error)
+
+    def agent(self, agent_id: str, role: Role, seed: int) -> Agent:
+        return _ReplayAgent("the record", agent_id, [self._record], cached=False)
 
 
 class _Record(NamedTuple):
@@ -80,10 +108,13 @@ class _Record(NamedTuple):
 
 
 class _ReplayAgent:
-    """One agent. If several episodes have its seed, it follows those whose observations agree with what it observes."""
+    """One agent. If several episodes have its seed, it follows those whose observations agree with what it observes.
 
-    def __init__(self, path: Path, agent_id: str, records: Sequence[_Record]) -> None:
-        self._path, self._agent_id, self._records = path, agent_id, records
+    `source` is what messages call the record. `cached` says whether the responses are marked as repeated.
+    """
+
+    def __init__(self, source: str, agent_id: str, records: Sequence[_Record], *, cached: bool) -> None:
+        self._source, self._agent_id, self._records, self._cached = source, agent_id, records, cached
         self._turns = 0
 
     async def act(self, observation: Observation, info: Info) -> Response:
@@ -91,15 +122,16 @@ class _ReplayAgent:
         longer = [record for record in self._records if len(record.turns) > index]
         matching = [record for record in longer if record.turns[index].observation == observation]
         if not matching:
-            raise AgentError(f"{self._agent_id!r} cannot go on by {self._path}: {self._reason(longer, observation)}")
+            reason = self._reason(longer, observation)
+            raise ReplayDiverged(f"{self._agent_id!r} cannot go on by {self._source}: {reason}")
         responses = [record.turns[index].response for record in matching]
         if any(response.text != responses[0].text for response in responses):
             raise AgentError(
-                f"{self._path} holds {len(matching)} episodes in which {self._agent_id!r} had this seed and saw the "
+                f"{self._source} holds {len(matching)} episodes in which {self._agent_id!r} had this seed and saw the "
                 f"same, but answered differently in turn {index + 1}; replay a file with only one of them"
             )
         self._records, self._turns = matching, index + 1
-        return msgspec.structs.replace(responses[0], cached=True)
+        return msgspec.structs.replace(responses[0], cached=True) if self._cached else responses[0]
 
     def _reason(self, longer: Sequence[_Record], observation: Observation) -> str:
         index = self._turns

@@ -4,7 +4,7 @@ A scenario's id is `family:Name-vN`. A family is a plug-in: an entry point of th
 the family, whose module registers its scenarios when it is first asked for. So another package adds a family with one
 line in its pyproject.toml, and nothing here knows a scenario by name.
 
-    scenarios.py   register, get, find, make, list
+    scenarios.py   register, get, find, make, list; load_function
     wrappers.py    register_wrapper, wrappers, WrapperSpec
     offers.py      what comes with a scenario: scripted policies and strategies
     meanings.py    what the options of a scenario mean
@@ -25,7 +25,7 @@ from marl_gem.registry.offers import (
     register_strategy,
     strategies,
 )
-from marl_gem.registry.scenarios import RegisteredScenario, find, get, list, make, options, register
+from marl_gem.registry.scenarios import RegisteredScenario, find, get, list, load_function, make, options, register
 from marl_gem.registry.tables import GROUP, preserved
 from marl_gem.registry.wrappers import RegisteredWrapper, WrapperSpec, register_wrapper, wrappers
 
@@ -44,6 +44,7 @@ __all__ = [
     "get",
     "is_plain_option",
     "list",
+    "load_function",
     "make",
     "make_policy",
     "make_strategy",

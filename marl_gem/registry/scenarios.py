@@ -113,19 +113,36 @@ def find(text: str) -> RegisteredScenario:
     try:
         return get(text)
     except UnknownScenario as unknown:
-        where, _, name = text.rpartition(":")
-        if not name.isidentifier():
-            raise
-        if where.endswith(".py"):
-            module = _import_file(where, unknown)
-        elif where and all(part.isidentifier() for part in where.split(".")):
-            module = _import_module(where, unknown)
-        else:
-            raise
-    entry_point = getattr(module, name, None)
-    if not callable(entry_point):
-        raise RegistryError(f"{where} has no class {name!r}")
-    return RegisteredScenario(text, entry_point)
+        return RegisteredScenario(text, _imported(text, "class", unknown))
+
+
+def load_function(text: str) -> Callable[..., Any]:
+    """A function, or whatever can be called, in Python code: `module:name` or `path/to/file.py:name`.
+
+    Modules are found as Python finds them, and in the working directory. Their code runs.
+
+    Raises:
+        RegistryError: there is no such module, file or function, or the code cannot be imported.
+    """
+    form = UnknownScenario(f"{text!r} names no function; write module:name or path/to/file.py:name.")
+    return _imported(text, "function", form)
+
+
+def _imported(text: str, kind: str, unknown: UnknownScenario) -> Callable[..., Any]:
+    """What `module:name` or `path/to/file.py:name` names. `unknown` is raised if the text has not this form."""
+    where, _, name = text.rpartition(":")
+    if not name.isidentifier():
+        raise unknown
+    if where.endswith(".py"):
+        module = _import_file(where, unknown)
+    elif where and all(part.isidentifier() for part in where.split(".")):
+        module = _import_module(where, unknown)
+    else:
+        raise unknown
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise RegistryError(f"{where} has no {kind} {name!r}")
+    return found  # type: ignore[no-any-return]
 
 
 def make(id: str, *, wrappers: Sequence[str | Mapping[str, Any] | WrapperSpec] = (), **options: Any) -> MultiAgentEnv:

@@ -61,6 +61,7 @@ class Api:
             "episodes": self.episodes,
             "position": self.position,
             "episode": self.episode,
+            "record": self.record,
             "tokens": self.tokens,
             "counterpart": self.counterpart,
         }
@@ -166,7 +167,15 @@ class Api:
         except RecordError as error:
             raw = run.file_of(entry).read(entry)[: 4 * RAW].decode("utf-8", "replace")
             return row | {"broken": str(error), "raw": raw[:RAW]}
-        return row | {"options": pretty(episode.options) if episode.options else "", **_plain(transcript(episode))}
+        return row | {
+            "options": pretty(episode.options) if episode.options else "",
+            **_plain(transcript(episode, judged=entry.summary.outcomes)),
+        }
+
+    def record(self, parameters: Parameters) -> dict[str, Any]:
+        """The record of one episode, as the line of JSON that it is in the file."""
+        run, entry = self._entry(parameters)
+        return {"record": run.file_of(entry).read(entry).decode("utf-8", "replace")}
 
     def tokens(self, parameters: Parameters) -> dict[str, Any]:
         """The tokens of one response, and their log-probabilities."""

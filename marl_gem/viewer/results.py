@@ -92,7 +92,6 @@ def results(report: Report) -> Results:
     """What a report says, arranged for a page."""
     single = report.matches[0] if len(report.matches) == 1 and not report.grid else None
     found: dict[str, Any] = _of_match(single, report.config.seed) if single else {}
-    tournament = report.tournament
     return Results(
         kind=report.kind,
         measure=report.measure,
@@ -103,8 +102,7 @@ def results(report: Report) -> Results:
         errors=list(report.errors),
         baselines=report.trivial_baselines,
         grid=_grid(report),
-        tournament=tournament
-        and Standings(list(tournament.players), tournament.matrix, tournament.seats, SCALE, tournament.left_out),
+        tournament=_standings(report),
         **found,
     )
 
@@ -133,6 +131,12 @@ def _of_match(match: MatchReport, seed: int) -> dict[str, Any]:
             for task in match.by_task[:MOST_TASKS]
         ],
     }
+
+
+def _standings(report: Report) -> Standings | None:
+    if not (found := report.tournament):
+        return None
+    return Standings(list(found.players), found.matrix, found.seats, SCALE, found.left_out)
 
 
 def _grid(report: Report) -> Grid | None:

@@ -178,8 +178,8 @@ def _show_turn(out: Console, turn: ShownTurn, style: str) -> None:
     _rule(out, title)
     if turn.illegal:
         _print(out, Text(printable(f"illegal: {turn.illegal}"), "yellow"))
-    for part in turn.observation:
-        _print(out, _part(part, "dim"), indent=4)
+    for seen in turn.observation:
+        _print(out, _part(seen, "dim"), indent=4)
     for part in turn.response:
         _print(out, _part(part, ""))
 

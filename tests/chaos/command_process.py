@@ -193,14 +193,16 @@ def _limit() -> None:
 
 
 def _become_nobody() -> None:
-    """Another user, with the right to read alone: Python may lie where only root can read."""
-    keep_capabilities, version, read_search = 8, 0x20080522, 1 << 2
+    """Another user, with the right to read alone, also in processes that it starts: Python may lie where only root can
+    read."""
+    keep_capabilities, ambient, give, version, read_search = 8, 47, 2, 0x20080522, 1 << 2
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(keep_capabilities, 1, 0, 0, 0)
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
     header = (ctypes.c_uint32 * 2)(version, 0)
-    sets = (ctypes.c_uint32 * 6)(read_search, read_search, 0, 0, 0, 0)
+    sets = (ctypes.c_uint32 * 6)(read_search, read_search, read_search, 0, 0, 0)  # effective, permitted, inheritable
     if libc.capset(header, sets):
         raise OSError(ctypes.get_errno(), "capset")
+    libc.prctl(ambient, give, read_search.bit_length() - 1, 0, 0)

@@ -34,7 +34,7 @@ def test_thirty_solved_dialogues_are_thirty_successes() -> None:
 
 def test_a_contest_has_wins_draws_and_losses() -> None:
     text = run("game:TicTacToe-v0", "-n", "20")
-    assert all(word in text for word in ("win", "draw", "loss")) and "success" not in text
+    assert all(word in text for word in ("won", "drawn", "lost")) and "success" not in text
 
 
 def test_a_person_plays_through_a_wrapper(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import Budget, Player, evaluate
-from marl_gem.evaluation.markdown import estimate_text, markdown
+from marl_gem.evaluation.markdown import markdown
+from marl_gem.evaluation.markup import estimate_text
 from marl_gem.evaluation.report import read_report
 from tests.evaluation.helpers import (
     GUESS,

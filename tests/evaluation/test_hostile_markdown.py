@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from marl_gem.evaluation.markdown import quoted
+from marl_gem.evaluation.markup import quoted
 from marl_gem.printable import printable_line
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

@@ -12,7 +12,8 @@ import pytest
 
 from marl_gem.errors import AgentError, ConfigError, MissingPackage, RecordError
 from marl_gem.evaluation import Budget, Player, evaluate, tournament
-from marl_gem.evaluation.markdown import markdown, money_text
+from marl_gem.evaluation.markdown import markdown
+from marl_gem.evaluation.markup import money_text
 from marl_gem.evaluation.report import read_report
 from marl_gem.policies import RandomPolicy
 from marl_gem.types import Limits
@@ -117,7 +118,7 @@ class TestFormat1:
         grid, cup = read_report(FORMAT_1 / "grid"), read_report(FORMAT_1 / "tournament")
         assert grid.grid is not None and set(grid.grid.cells) == {match.name for match in grid.matches}
         assert grid.trivial_baselines and "| user | assistant |" not in markdown(grid)
-        assert "**Success rate of assistant**" in markdown(grid)
+        assert "**Success of assistant**" in markdown(grid)
         assert cup.tournament is not None and {player.name for player in cup.tournament.players} == {"x", "y"}
         assert "won / drawn / lost" in markdown(cup)
 

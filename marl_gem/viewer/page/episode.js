@@ -1,9 +1,11 @@
 // One episode, or two side by side.
 
 import { ask, link, queryOf } from "./api.js";
+import { copy, download, episodeText } from "./copy.js";
 import { h } from "./dom.js";
 import { count } from "./format.js";
-import { agentsOf, episodePane } from "./pane.js";
+import { agentsOf, episodePane, title } from "./pane.js";
+import { rendering } from "./parts.js";
 
 export async function episodePage(parameters, signal) {
   const [run, key, agent] = ["run", "key", "agent"].map((name) => parameters.get(name) ?? "");
@@ -16,6 +18,7 @@ export async function episodePage(parameters, signal) {
   const pane = episodePane(episode, {
     agent,
     signal,
+    address: (turn) => here({ turn }),
     choose: (name) => (location.hash = here({ agent: name, turn: pane.selected() || "" })),
     selected: (turn) => history.replaceState(null, "", here({ turn })),
   });
@@ -26,6 +29,11 @@ export async function episodePage(parameters, signal) {
   async function compare() {
     const other = await ask("counterpart", { run, key: episode.key }, signal);
     if (other.key) location.hash = link("compare", { run, key: episode.key, run2: run, key2: other.key });
+  }
+
+  function toggleMarkdown() {
+    rendering.toggle();
+    dispatchEvent(new Event("hashchange"));
   }
 
   return {
@@ -42,10 +50,12 @@ export async function episodePage(parameters, signal) {
         () => (location.hash = here({ agent: views[(views.indexOf(agent) + 1) % views.length] })),
       ],
       ["e", "unfold everything, or fold it", pane.unfold],
+      ["m", "show markdown as it is written, or rendered", toggleMarkdown],
       ["c", "compare with another episode", compare],
       ["u Escape", "back to the list", () => (location.hash = list)],
     ],
     content: [
+      h("div", { class: "episode-title" }, title(episode)),
       h(
         "div",
         { class: "tools" },
@@ -58,6 +68,10 @@ export async function episodePage(parameters, signal) {
         ),
         h("span", { class: "spring" }),
         h("button", { onclick: pane.unfold, title: "e" }, "Unfold all"),
+        h("button", { onclick: toggleMarkdown, title: "m", "aria-pressed": String(rendering.on) }, "Markdown"),
+        !episode.broken &&
+          h("button", { onclick: (event) => copy(episodeText(episode, agent), event.target) }, "Copy"),
+        !episode.broken && h("button", { onclick: () => download(episode) }, "Download"),
         h("button", { onclick: compare, title: "c" }, "Compare\u2026"),
       ),
       h("div", { class: "single" }, pane.element),
@@ -94,7 +108,7 @@ export async function comparePage(parameters, signal) {
       ...changes,
     });
   const panes = episodes.map((episode) =>
-    episodePane(episode, { agent, signal, difference, choose: (name) => (location.hash = here({ agent: name })) }),
+    episodePane(episode, { agent, signal, difference, heading: true, choose: (name) => (location.hash = here({ agent: name })) }),
   );
   const views = ["", ...agentsOf(episodes[0])];
   const both = (step) => panes.forEach((pane) => pane.move(step));

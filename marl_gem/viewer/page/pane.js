@@ -1,12 +1,11 @@
-// One episode: its facts, its rewards and its turns.
+// One episode: why it failed, its facts, its rewards and its turns.
 
-import { ask } from "./api.js";
 import { rewardChart } from "./chart.js";
-import { h, refill } from "./dom.js";
-import { brief, bytes, count, duration, money, signed } from "./format.js";
+import { h } from "./dom.js";
+import { brief, bytes, count, duration, money } from "./format.js";
 import { badge, colour, result } from "./marks.js";
-import { content, fold, preview } from "./parts.js";
 import { ending } from "./table.js";
+import { FEW, answersOf, endCards, grouped, groupsOf, roleCards, roundEnd, turnCards } from "./turns.js";
 
 const AT_ONCE = 100; // so many turns are drawn before the page is shown; the others follow
 
@@ -14,28 +13,30 @@ const AT_ONCE = 100; // so many turns are drawn before the page is shown; the ot
  * A pane with an episode, in the form of the server's answer.
  *
  * `agent` is the agent whose view is shown, "" for all agents. `choose(agent)` is called when another view is chosen and
- * `selected(number)` when a turn is selected. `difference` is the first turn that differs from the episode beside it.
+ * `selected(number)` when a turn is selected. `address(number)` is the address of a turn. `difference` is the first turn
+ * that differs from the episode beside it. With `heading` the facts begin with a heading.
  */
-export function episodePane(episode, { agent = "", choose, selected: onSelected, difference, signal }) {
-  if (episode.broken) return brokenPane(episode);
+export function episodePane(episode, options) {
+  if (episode.broken) return brokenPane(episode, options);
+  const { agent = "", choose, selected: onSelected } = options;
   const agents = agentsOf(episode);
   const turns = agent ? episode.turns.filter((turn) => turn.agent === agent) : episode.turns;
   const cards = new Map();
   const list = h("ol", { class: agent ? "turns single-agent" : "turns" });
   const chart = rewardChart(agents, episode.turns, (number) => select(number));
+  const context = { ...options, agent, episode, agents, select, answers: answersOf(episode) };
   let selected = 0;
 
   function add(start, end) {
-    for (const turn of turns.slice(start, end)) {
-      const card = turnCard(episode, turn, agents, { brief: !agent, differs: turn.number === difference, select, signal });
-      cards.set(turn.number, card);
-      list.append(card);
-    }
+    const made = turnCards(turns.slice(start, end), context);
+    for (const [number, card] of made.cards) cards.set(number, card);
+    list.append(...made.elements);
   }
 
   function addAll() {
-    add(cards.size, turns.length);
-    if (!list.querySelector(".final")) list.append(...endCards(episode, agents, agent));
+    if (cards.size < turns.length) add(cards.size, turns.length);
+    if (!list.dataset.complete) list.append(...endCards(context));
+    list.dataset.complete = "yes";
   }
 
   function select(number, scroll = true) {
@@ -45,6 +46,7 @@ export function episodePane(episode, { agent = "", choose, selected: onSelected,
     if (!card) return;
     selected = Number(card.dataset.number);
     card.classList.add("selected");
+    card.closest("details.group")?.setAttribute("open", "");
     if (scroll) card.scrollIntoView({ block: "nearest" });
     chart.mark(episode.turns[selected - 1]);
     onSelected?.(selected);
@@ -57,20 +59,24 @@ export function episodePane(episode, { agent = "", choose, selected: onSelected,
   }
 
   list.append(...roleCards(episode, agents, agent));
-  add(0, AT_ONCE);
-  if (turns.length > AT_ONCE) setTimeout(addAll);
+  add(0, roundEnd(turns, AT_ONCE));
+  if (cards.size < turns.length) setTimeout(addAll);
   else addAll();
   return {
     element: h(
       "article",
-      { class: "pane" },
-      h("div", { class: "facts" }, facts(episode, agents), views(agents, agent, choose), chart.element),
+      { class: agents.length > FEW ? "pane many" : "pane" },
+      why(episode, agents, select),
+      h("div", { class: "facts" }, facts(episode, agents, options), views(episode, agents, agent, choose), chart.element),
       list,
     ),
     select,
     move,
     selected: () => selected,
-    unfold: () => unfold(list),
+    unfold: () => {
+      addAll();
+      unfold(list.parentElement);
+    },
   };
 }
 
@@ -82,15 +88,22 @@ export const agentsOf = (episode) => [
   ]),
 ];
 
-function brokenPane(episode) {
+/** What is at the top of a page about an episode: its id, and how it ended. */
+export const title = (episode) => [
+  h("h1", { dir: "auto", title: episode.id ?? episode.key }, episode.broken ? `Line ${episode.key}` : `Episode ${episode.id}`),
+  episode.broken
+    ? badge("error", "no episode")
+    : h("span", { class: "badges" }, badge(episode.ending === "error" ? "error" : "plain", episode.ending), ending(episode)),
+];
+
+function brokenPane(episode, { heading }) {
   const element = h(
     "article",
     { class: "pane" },
     h(
       "div",
       { class: "facts" },
-      h("h1", {}, `Line ${episode.key}`),
-      badge("error", "no episode"),
+      heading && title(episode),
       h("p", { class: "negative" }, episode.broken),
       h("p", { class: "muted" }, `${episode.file}, ${bytes(episode.size)}`),
     ),
@@ -100,16 +113,38 @@ function brokenPane(episode) {
   return { element, select: nothing, move: nothing, selected: () => 0, unfold: nothing };
 }
 
-function facts(episode, agents) {
-  const seats = agents.map((agent) =>
+const HEADINGS = { error: "Error", limit: "Cut short", failure: "Failed", illegal: "Illegal move" };
+
+/** Why the episode did not succeed. */
+function why(episode, agents, select) {
+  if (!episode.reasons.length) return null;
+  const item = (reason) =>
+    h(
+      "li",
+      { class: reason.kind },
+      h("b", {}, HEADINGS[reason.kind]),
+      reason.agents?.length > 0 && h("span", {}, names(reason.agents, episode, agents)),
+      reason.turn > 0 && h("button", { class: "quiet small", onclick: () => select(reason.turn) }, `turn ${reason.turn}`),
+      reason.kind === "error" ? h("pre", {}, reason.text) : h("span", { class: "reason", dir: "auto" }, reason.text),
+      reason.checks?.length > 0 && h("ul", {}, reason.checks.map((check) => h("li", { dir: "auto" }, check))),
+    );
+  return h("section", { class: "why", "aria-label": "Why it failed" }, h("ul", {}, episode.reasons.map(item)));
+}
+
+const names = (some, episode, agents) =>
+  some.length > FEW
+    ? [...groupsOf(episode, some)].map(([name, members]) => `${name} \u00d7 ${members.length}`).join(", ")
+    : some.flatMap((agent, index) => [index ? ", " : "", h("span", { class: `agent ${colour(agents, agent)}` }, agent)]);
+
+function facts(episode, agents, { heading }) {
+  const seat = (agent) =>
     h(
       "li",
       { class: colour(agents, agent) },
       h("span", { class: "agent" }, agent),
-      h("span", { class: "muted models", title: episode.models[agent] }, episode.models[agent]),
       agent in episode.returns && result(episode.returns[agent], episode.outcomes[agent]),
-    ),
-  );
+      h("span", { class: "muted models" }, episode.models[agent]),
+    );
   const small = [
     ["seed", episode.seed + (episode.repeat ? `, repeat ${episode.repeat}` : "")],
     ["turns", count(episode.turns.length)],
@@ -118,7 +153,7 @@ function facts(episode, agents) {
     ["time", duration(episode.seconds)],
   ];
   return [
-    h("h1", {}, "Episode ", episode.id),
+    heading && title(episode),
     h(
       "p",
       { class: "muted small" },
@@ -128,9 +163,7 @@ function facts(episode, agents) {
       ", line ",
       episode.key.replace("e", ""),
     ),
-    h("p", { class: "badges" }, badge(episode.ending === "error" ? "error" : "plain", episode.ending), ending(episode)),
-    episode.error && errorBox(episode.error),
-    h("ul", { class: "seatlist" }, seats),
+    h("ul", { class: "seatlist" }, grouped(episode, agents, seat)),
     h(
       "dl",
       { class: "small" },
@@ -141,15 +174,22 @@ function facts(episode, agents) {
   ];
 }
 
-const errorBox = (error) =>
-  h(
-    "div",
-    { class: "errorbox" },
-    h("b", {}, `${error.type} in ${error.origin}${error.agent ? `, of ${error.agent}` : ""}`),
-    h("pre", {}, error.message),
-  );
-
-function views(agents, agent, choose) {
+/** The choice of whose view is shown: buttons, or a list for many agents. */
+function views(episode, agents, agent, choose) {
+  if (agents.length > FEW) {
+    const option = (name, text) => h("option", { value: name, selected: name === agent }, text);
+    const select = h(
+      "select",
+      { "aria-label": "View", onchange: () => choose?.(agentsIn(select)) },
+      option("", "All agents"),
+      [...groupsOf(episode, agents)].map(([name, members]) =>
+        h("optgroup", { label: name }, members.map((member) => option(member, member))),
+      ),
+    );
+    const order = ["", ...[...groupsOf(episode, agents).values()].flat()];
+    const agentsIn = (chosen) => order[chosen.selectedIndex];
+    return h("div", { class: "views" }, select);
+  }
   const button = (name, text) =>
     h(
       "button",
@@ -164,142 +204,11 @@ function views(agents, agent, choose) {
   );
 }
 
-/** The agents' roles, folded, because they may be pages long. */
-function roleCards(episode, agents, agent) {
-  return episode.roles
-    .filter((role) => !agent || role.agent === agent)
-    .map((role) =>
-      h(
-        "li",
-        { class: `role ${colour(agents, role.agent)}` },
-        fold(
-          "role",
-          [
-            h("span", { class: "agent" }, role.agent),
-            h("span", { class: "muted" }, "role"),
-            preview(role.parts.map((part) => part.name || part.text).join(", ")),
-          ],
-          content(role.parts, { brief: false }),
-        ),
-      ),
-    );
-}
-
-function turnCard(episode, turn, agents, { brief: short, differs, select, signal }) {
-  const tokens = h("div", { class: "tokens", hidden: true });
-  return h(
-    "li",
-    {
-      class: `turn ${colour(agents, turn.agent)}`,
-      "data-number": turn.number,
-      onclick: () => select(turn.number, false),
-    },
-    differs && h("p", { class: "difference" }, "the first difference"),
-    h(
-      "header",
-      {},
-      h("span", { class: "muted turn-number" }, turn.number),
-      h("span", { class: "agent" }, turn.agent),
-      h("span", { class: "muted models" }, episode.models[turn.agent]),
-      h("span", { class: "spring" }),
-      turn.notes.length > 0 && h("span", { class: "muted small notes" }, turn.notes.join(" \u00b7 ")),
-      turn.tokens > 0 &&
-        h("button", { class: "quiet small", onclick: () => showTokens(episode, turn, tokens, signal) }, "tokens"),
-      turn.reward !== 0 &&
-        h(
-          "b",
-          { class: `reward ${turn.reward > 0 ? "positive" : "negative"}`, title: `Reward; ${signed(turn.total)} so far` },
-          signed(turn.reward),
-        ),
-    ),
-    turn.illegal &&
-      h("p", { class: "illegal" }, badge("warn", "illegal"), " ", turn.illegal === "illegal" ? "" : turn.illegal),
-    h("section", { class: "observation", "aria-label": "Observation" }, content(turn.observation, { brief: short })),
-    h("section", { class: "response", "aria-label": "Response" }, content(turn.response, {})),
-    tokens,
-    turn.info && h("details", { class: "info small" }, h("summary", {}, "info"), h("pre", {}, turn.info)),
-  );
-}
-
-function endCards(episode, agents, agent) {
-  const cards = episode.ends
-    .filter((end) => !agent || end.agent === agent)
-    .map((end) =>
-      h(
-        "li",
-        { class: `final ${colour(agents, end.agent)}` },
-        h(
-          "header",
-          {},
-          h("span", { class: "agent" }, end.agent),
-          h("span", { class: "muted" }, "at the end"),
-          h("span", { class: "spring" }),
-          result(episode.returns[end.agent] ?? 0, episode.outcomes[end.agent]),
-        ),
-        h("section", { class: "observation" }, content(end.observation, { brief: !agent })),
-        end.info && h("details", { class: "info small" }, h("summary", {}, "info"), h("pre", {}, end.info)),
-      ),
-    );
-  return episode.error ? [...cards, h("li", { class: "final" }, errorBox(episode.error))] : cards;
-}
-
-/** Unfold everything; or fold everything, if all is unfolded. */
-function unfold(list) {
-  for (const button of list.querySelectorAll("button.more")) button.click();
-  const folds = [...list.querySelectorAll("details:not(.info)")];
-  const open = folds.some((fold) => !fold.open);
+/** Unfold everything, long texts and answers included; or fold it, if all is unfolded. */
+function unfold(element) {
+  const more = [...element.querySelectorAll("button.more")];
+  for (const button of more) button.click();
+  const folds = [...element.querySelectorAll("details")];
+  const open = more.length > 0 || folds.some((fold) => !fold.open);
   for (const fold of folds) fold.open = open;
-}
-
-// Tokens, on demand
-
-const SHOWN = 4000;
-
-async function showTokens(episode, turn, element, signal) {
-  element.hidden = !element.hidden;
-  if (element.hidden || element.childNodes.length) return;
-  const { ids, logprobs, prompt } = await ask(
-    "tokens",
-    { run: episode.run, key: episode.key, turn: turn.number },
-    signal,
-  );
-  refill(
-    element,
-    h(
-      "p",
-      { class: "muted small" },
-      `${count(ids.length)} sampled tokens after a prompt of ${count(prompt.length)}.`,
-      logprobs.length > 0 && " The redder a token, the lower its probability.",
-    ),
-    h(
-      "div",
-      { class: "chips" },
-      ids.slice(0, SHOWN).map((id, number) => token(id, logprobs[number])),
-    ),
-    ids.length > SHOWN && h("p", { class: "muted" }, `and ${count(ids.length - SHOWN)} more`),
-    prompt.length > 0 &&
-      h(
-        "details",
-        {},
-        h("summary", {}, "the prompt's tokens"),
-        h("p", { class: "ids" }, prompt.slice(0, SHOWN).join(" "), prompt.length > SHOWN && " \u2026"),
-      ),
-  );
-}
-
-function token(id, logprob) {
-  const known = typeof logprob === "number";
-  const probability = known ? Math.exp(logprob) : 1;
-  const chip = h(
-    "span",
-    {
-      class: "token",
-      title: known
-        ? `token ${id}: probability ${probability.toPrecision(3)}, logprob ${logprob.toPrecision(4)}`
-        : `token ${id}`,
-    },
-    id,
-  );
-  chip.style.setProperty("--doubt", `${Math.round(70 * (1 - probability))}%`);
-  return chip;
 }
