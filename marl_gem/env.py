@@ -21,11 +21,11 @@ from typing import Any, NoReturn, Self, TypeAlias
 from marl_gem import step_results
 from marl_gem.awaiting import wait_for
 from marl_gem.errors import EpisodeOver, InvalidOption, LLMError, ScenarioFault, SelectorError
-from marl_gem.faults import FAULTS, message_of, shown
-from marl_gem.seeding import as_seed
+from marl_gem.faults import FAULTS, message_of
 from marl_gem.selectors.base import AgentSelector
 from marl_gem.step_results import RESULTS, Results, StepBuffers, as_declared, as_reward, complete
 from marl_gem.step_results import Infos as Infos
+from marl_gem.text_picture import text_picture
 from marl_gem.types import Metadata, Observation, Role
 
 Observations: TypeAlias = dict[str, Observation]
@@ -82,6 +82,7 @@ class MultiAgentEnv:
 
     grades: Sequence[str] = ()
     """The grade of each task, such as "easy"; empty where they have none."""
+
     possible_actions: Sequence[str] | None = None
     """Every action that can ever be legal, for any agent, where they can be listed."""
 
@@ -197,11 +198,7 @@ class MultiAgentEnv:
         Raises:
             ScenarioFault: the id is no text, or was in this episode already.
         """
-        if not isinstance(agent, str):
-            raise ScenarioFault(f"{self.scenario}: an agent's name is text, not {shown(agent)}")
-        agent = str.__str__(agent)
-        if agent in self.returns:
-            raise ScenarioFault(f"{self.scenario}: agent {agent!r} joins twice; every agent joins once an episode")
+        agent = step_results.check_joining(agent, self.returns, self.scenario)
         self.returns[agent] = 0.0
         self.agents += (agent,)
         self.selector.add(agent)
@@ -228,20 +225,14 @@ class MultiAgentEnv:
             ScenarioFault: the scenario's code raised or broke the contract.
             SelectorError: the turn order names no agent, or one that is not there.
         """
-        checked_seed = random.SystemRandom().getrandbits(32) if seed is None else as_seed(seed)
-        if checked_seed is None:
-            raise InvalidOption(f"{self.scenario}: a seed is an integer from 0 up, not {seed!r}")
-        self._prepare(checked_seed)
+        self._prepare(step_results.episode_seed(seed, self.scenario))
         try:
             returned: object = self._reset(options or {})  # type: ignore[func-returns-value]
         except FAULTS as error:
             self._fault("_reset", error)
         if returned is not None:
             raise step_results.returned_something(self.scenario, "_reset", returned)
-        if any(self.terminations.values()) or any(self.truncations.values()):
-            raise ScenarioFault(
-                f"{self.scenario}: _reset terminates or truncates an agent; nobody leaves before the first turn"
-            )
+        step_results.check_nobody_left(self.terminations, self.truncations, self.scenario)
         self.infos = {agent: self.infos.get(agent, {}) for agent in self.agents}
         observations = self._observe_acting()
         self._state = "live"
@@ -281,6 +272,13 @@ class MultiAgentEnv:
     def check_actions(self, actions: Mapping[str, str]) -> None:
         """Raise the InvalidAction that `step` would raise on these actions, and change nothing."""
         step_results.check_actions(actions, self.acting, self.scenario)
+
+    def render(self) -> str:
+        """A text picture of the moment, for people alone: by default what the acting agents see, else a scenario's own.
+
+        Changes nothing, and never raises after a reset.
+        """
+        return text_picture(self)
 
     def fork(self) -> Self:
         """An equal, independent copy of this env, in the middle of its episode."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import numbers
+import random
 from collections.abc import Container, Coroutine, Mapping, Sequence
 from inspect import isawaitable
 from math import isfinite
 from typing import Any, TypeAlias
 
-from marl_gem.errors import InvalidAction, ScenarioFault, SelectorError
+from marl_gem.errors import InvalidAction, InvalidOption, ScenarioFault, SelectorError
 from marl_gem.faults import shown, type_name
+from marl_gem.seeding import as_seed
 
 Infos: TypeAlias = dict[str, dict[str, Any]]
 Results: TypeAlias = tuple[dict[str, float], dict[str, bool], dict[str, bool], Infos]
@@ -46,6 +48,38 @@ class StepBuffers:
         for agent in agents:
             infos[agent] = {}
         return self._no_rewards.copy(), self._no_flags.copy(), self._no_flags.copy(), infos
+
+
+def episode_seed(seed: object, scenario: str) -> int:
+    """The seed of an episode: the given one, or where that is None a fresh one.
+
+    Raises:
+        InvalidOption: it is no integer from 0 up.
+    """
+    checked = random.SystemRandom().getrandbits(32) if seed is None else as_seed(seed)
+    if checked is None:
+        raise InvalidOption(f"{scenario}: a seed is an integer from 0 up, not {seed!r}")
+    return checked
+
+
+def check_nobody_left(terminations: Mapping[str, bool], truncations: Mapping[str, bool], scenario: str) -> None:
+    """Raise ScenarioFault if an agent is terminated or truncated before the first turn."""
+    if any(terminations.values()) or any(truncations.values()):
+        raise ScenarioFault(f"{scenario}: _reset terminates or truncates an agent; nobody leaves before the first turn")
+
+
+def check_joining(agent: object, joined: Container[str], scenario: str) -> str:
+    """The id of an agent that joins.
+
+    Raises:
+        ScenarioFault: it is no text, or was in this episode already.
+    """
+    if not isinstance(agent, str):
+        raise ScenarioFault(f"{scenario}: an agent's name is text, not {shown(agent)}")
+    agent = str.__str__(agent)
+    if agent in joined:
+        raise ScenarioFault(f"{scenario}: agent {agent!r} joins twice; every agent joins once an episode")
+    return agent
 
 
 def check_possible_agents(agents: Sequence[str], scenario: str) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ import numpy as np
 from marl_gem.convert.spaces import Content, FreeText
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.errors import ConversionError, InvalidAction
-from marl_gem.views import as_text
 
 _PROBE = {"options": 1}
 """The options that PettingZoo's checks give to every env, to see that `reset` takes options."""
@@ -22,7 +21,7 @@ class Converted:
     """An env with the seeds, spaces, roles and rendering that other libraries expect.
 
     A reset without a seed continues from the last seed that was given, as in PettingZoo and Gymnasium: a seed for
-    the first reset seeds all episodes. `render` gives the transcript of the episode as text.
+    the first reset seeds all episodes. `render` gives the env's text picture.
     """
 
     render_mode: str | None = "ansi"
@@ -34,7 +33,6 @@ class Converted:
         self._dice = random.Random()
         self._observation_spaces: defaultdict[str, Content] = defaultdict(Content)
         self._action_spaces: defaultdict[str, FreeText] = defaultdict(FreeText)
-        self._transcript: list[str] = []
         self._shown: Observations = {}
 
     @property
@@ -43,11 +41,8 @@ class Converted:
         return dict(self.marl_env.returns)
 
     def render(self) -> str:
-        """The episode so far as text: what the agents observed and answered, and what the acting agents observe."""
-        lines = [*self._transcript, *(_entry(agent, "sees", shown) for agent, shown in self._shown.items())]
-        if self.marl_env.done and self._transcript:
-            lines.append("[the end] " + ", ".join(f"{agent}: {sum_:g}" for agent, sum_ in self.returns.items()))
-        return "\n".join(lines)
+        """The env's own picture of the present moment, as text; see `MultiAgentEnv.render`."""
+        return self.marl_env.render()
 
     def close(self) -> None:
         self.marl_env.close()
@@ -60,7 +55,6 @@ class Converted:
         )
         if given is not None:
             self._dice = random.Random(given)
-        self._transcript = []
         self._look(observations, infos)
         return observations, dict(infos)
 
@@ -72,8 +66,6 @@ class Converted:
             if agent not in infos:
                 legal = self.marl_env.legal_actions(agent) if agent in self.marl_env.acting else None
                 infos[agent] = {} if legal is None else {"legal_actions": list(legal)}
-        for agent, action in actions.items():
-            self._transcript += [_entry(agent, "sees", self._shown[agent]), _entry(agent, "says", action)]
         self._look(observations, infos)
         return (
             observations,
@@ -104,7 +96,3 @@ def require_text(env: MultiAgentEnv, agent: str, action: Any) -> str:
     if not isinstance(action, str):
         raise InvalidAction(f"{env.scenario}: the action of {agent!r} must be text, not {action!r}")
     return action
-
-
-def _entry(agent: str, verb: str, content: Any) -> str:
-    return f"[{agent} {verb}] {as_text(content)}"

@@ -8,6 +8,7 @@
 
 run           evaluate, tournament, and `run`, which plays any plan
 plan          what is to be played
+budget        the limits of a run
 playing       what is pending is played within a budget, and stored
 result_store  the episodes of a run
 summary       what a report needs of an episode
@@ -20,8 +21,9 @@ tournament    standings and ratings
 report        the records of report.json; build makes them, markdown and pictures show them
 """
 
+from marl_gem.evaluation.budget import Budget
 from marl_gem.evaluation.plan import Numbers, Plan, Player, plan_evaluation, plan_grid, plan_tournament
-from marl_gem.evaluation.playing import Budget, Progress
+from marl_gem.evaluation.playing import Progress
 from marl_gem.evaluation.report import Report, read_report
 from marl_gem.evaluation.run import Result, evaluate, run, run_async, tournament
 

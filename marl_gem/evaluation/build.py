@@ -21,6 +21,7 @@ from marl_gem.evaluation.report import (
     Report,
     Results,
     SeatReport,
+    SpentReport,
 )
 from marl_gem.evaluation.summary import EpisodeSummary, total_cost, usage_of
 from marl_gem.evaluation.task_choice import write_tasks
@@ -36,6 +37,7 @@ def build_report(
     failures: Mapping[str, EpisodeSummary],
     attempts: int = 0,
     stopped: str = "",
+    budget: Mapping[str, SpentReport] = {},
 ) -> Report:
     """The report on what has been played so far.
 
@@ -45,6 +47,7 @@ def build_report(
         failures: summaries of those that failed and are pending, by id.
         attempts: how many episodes ever failed, also those that were finished later.
         stopped: why the run ended early.
+        budget: the limits of the run, and what is used of them.
     """
     counted = {id: finished[id] for id in plan.slots if id in finished}
     failed = [failures[id] for id in plan.slots if id in failures]
@@ -66,6 +69,7 @@ def build_report(
             endings=dict(Counter(episode.ending for episode in counted.values())),
             cut=dict(Counter(episode.limit for episode in counted.values() if episode.limit)),
         ),
+        budget=dict(budget),
         errors=_errors(failed),
         tokens=sum(episode.tokens for episode in counted.values()),
         cost=total_cost(episode.cost for episode in counted.values()),

@@ -70,7 +70,16 @@ def _played(report: Report) -> str:
         sentences.append(f"Limits cut episodes short, and these count as they are: {cut}.")
     if report.tokens or report.cost != 0:
         sentences.append(f"They took {report.tokens:,} tokens; the cost is {money_text(report.cost)}.")
+    spent = [_spent(name, limit.used, limit.limit) for name, limit in report.budget.items()]
+    if spent:
+        sentences.append(f"Of the run's limits {' and '.join(spent)} are used.")
     return " ".join(sentences)
+
+
+def _spent(name: str, used: float | None, limit: float) -> str:
+    if name == "cost":
+        return f"{money_text(used)} of {money_text(limit)}"
+    return f"{used or 0:,.0f} of {limit:,.0f} {name}"
 
 
 def _evaluation(report: Report) -> list[str]:

@@ -35,8 +35,9 @@ from marl_gem.errors import (
     RegistryError,
     ReplayDiverged,
 )
+from marl_gem.evaluation.budget import Budget
 from marl_gem.evaluation.plan import Numbers, Plan, Player, Slot, plan_evaluation, plan_grid, plan_tournament
-from marl_gem.evaluation.playing import Budget, Playing, Progress
+from marl_gem.evaluation.playing import Playing, Progress, Slots
 from marl_gem.evaluation.report import RegradeConfig, RunConfig, read_config, read_report
 from marl_gem.evaluation.rescored import Changes, what_changed
 from marl_gem.evaluation.result_store import Recorded, ResultStore
@@ -284,8 +285,9 @@ class _Scoring:
     def revoke(self) -> None:
         """Nothing is taken before it begins."""
 
-    def _recorded_slots(self, slots: Iterator[Slot]) -> Iterator[tuple[Slot, Episode]]:
-        return ((slot, self._recorded.read(slot.id)) for slot in slots if slot.id in self._recorded.entries)
+    def _recorded_slots(self, slots: Slots) -> Iterator[tuple[Slot, Episode]]:
+        pending = iter(slots.take, None)  # no limit holds any back
+        return ((slot, self._recorded.read(slot.id)) for slot in pending if slot.id in self._recorded.entries)
 
 
 class _Replaying(_Scoring):
@@ -296,7 +298,7 @@ class _Replaying(_Scoring):
         self.other_roles = 0
         self._live: dict[str, Episode] = {}
 
-    async def play(self, slots: Iterator[Slot], concurrency: int) -> AsyncGenerator[Recorded, None]:
+    async def play(self, slots: Slots, concurrency: int) -> AsyncGenerator[Recorded, None]:
         """Replay slots, at most so many at once, and yield each as it finishes."""
         plan = self._store.plan
         jobs = (self._job(slot, episode) for slot, episode in self._recorded_slots(slots))
@@ -330,7 +332,7 @@ class _Judging(_Scoring):
         super().__init__(store, recorded)
         self._reward = reward
 
-    async def play(self, slots: Iterator[Slot], concurrency: int) -> AsyncGenerator[Recorded, None]:
+    async def play(self, slots: Slots, concurrency: int) -> AsyncGenerator[Recorded, None]:
         """Score slots, at most so many at once, and yield each as it is scored."""
         live: set[asyncio.Task[Episode]] = set()
         try:

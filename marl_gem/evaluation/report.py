@@ -4,6 +4,7 @@
       RunConfig          what was asked for, as in config.json
         RegradeConfig      which run was scored again
       EpisodeCounts      how many episodes were planned, counted, failed, cut
+      SpentReport        a limit of the run, and what is used of it
       ErrorReport        a kind of failure
       MatchReport        one seating: who sits in which seat, and what came of it
         SeatReport         the player in a seat
@@ -301,6 +302,14 @@ class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class SpentReport(msgspec.Struct, frozen=True):
+    """A limit of a run, and how much of it is used."""
+
+    limit: float
+    # None if the price of any answer is unknown.
+    used: float | None
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a run came to: the content of report.json."""
 
@@ -316,6 +325,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     # Why the run ended early; empty if it did not.
     stopped: str
     episodes: EpisodeCounts
+    # Of the last call: its limits on the run's "episodes", "tokens" and "cost" (US dollars). What attempts took that
+    # failed counts as well.
+    budget: dict[str, SpentReport] = {}
     # The most frequent first.
     errors: tuple[ErrorReport, ...]
     # Of the finished episodes: tokens read and written, and US dollars (None if any price is unknown).

@@ -17,6 +17,7 @@ import msgspec
 
 from marl_gem import bounds
 from marl_gem.errors import MissingPackage
+from marl_gem.evaluation.budget import Budget
 from marl_gem.evaluation.build import build_report
 from marl_gem.evaluation.concurrency import episodes_that_fit
 from marl_gem.evaluation.markdown import markdown
@@ -30,8 +31,8 @@ from marl_gem.evaluation.plan import (
     plan_grid,
     plan_tournament,
 )
-from marl_gem.evaluation.playing import Budget, InThisProcess, Playing, Progress
-from marl_gem.evaluation.report import Report
+from marl_gem.evaluation.playing import InThisProcess, Playing, Progress
+from marl_gem.evaluation.report import Report, SpentReport
 from marl_gem.evaluation.result_store import ResultStore, stored_config
 from marl_gem.evaluation.task_choice import TaskOrder
 from marl_gem.evaluation.worker_pool import WorkerPool, pack
@@ -195,17 +196,23 @@ async def run_async(
         pool = WorkerPool(plan, setup, processes) if setup and processes > 1 else InThisProcess(store)
         try:
             async with pool as players:
-                playing = Playing(store, players, budget or Budget(), stop, watch)
+                budget = budget or Budget()
+                playing = Playing(store, players, budget, stop, watch)
                 await playing.finish(live)
         finally:
             store.close()
-        return conclude(store, folder, lock, playing.stopped)
+        return conclude(store, folder, lock, playing.stopped, budget)
 
 
-def conclude(store: ResultStore, folder: Path | None, lock: RunLock | None, stopped: str) -> Result:
+def conclude(
+    store: ResultStore, folder: Path | None, lock: RunLock | None, stopped: str, budget: Budget | None = None
+) -> Result:
     """Report on what a store holds, also in the run's folder, which the caller has locked."""
     plan = store.plan
-    report = build_report(plan, store.finished, store.failures, store.attempts, stopped)
+    used = {"episodes": len(store.finished), "tokens": store.tokens, "cost": store.cost}
+    limits = {name: getattr(budget, name, None) for name in used}
+    spent = {name: SpentReport(limit, used[name]) for name, limit in limits.items() if limit is not None}
+    report = build_report(plan, store.finished, store.failures, store.attempts, stopped, spent)
     if folder and lock:
         lock.check()
         write_report(report, folder)

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -24,6 +24,7 @@ import msgspec
 from marl_gem.errors import AgentError, ConfigError, WorkerError
 from marl_gem.evaluation import worker_process
 from marl_gem.evaluation.plan import Plan, Player, Slot
+from marl_gem.evaluation.playing import Slots
 from marl_gem.evaluation.result_store import Recorded, record
 from marl_gem.evaluation.worker_process import (
     BEAT,
@@ -69,11 +70,11 @@ class WorkerPool:
         self._plan, self._setup = plan, setup
         self._workers = [_Worker() for _ in range(processes)]
         self._answers: asyncio.Queue[tuple[_Worker, Answer | None]] = asyncio.Queue()  # None: the worker has died
-        self._slots: Iterator[Slot] = iter(())
+        self._slots: Slots | None = None
         self._again: deque[Slot] = deque()
         self._deaths: Counter[str] = Counter()
         self._unready = 0  # how many workers in a row have died before they could play
-        self._exhausted = self._revoked = False
+        self._revoked = False
         self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -96,17 +97,17 @@ class WorkerPool:
         finally:
             self._close()
 
-    async def play(self, slots: Iterator[Slot], concurrency: int) -> AsyncGenerator[Recorded, None]:
+    async def play(self, slots: Slots, concurrency: int) -> AsyncGenerator[Recorded, None]:
         """Play slots, at most `concurrency` at once, and yield each as it finishes.
 
         Raises:
             WorkerError: a worker cannot play at all; the message says why.
         """
-        self._slots, self._exhausted = slots, False
+        self._slots = slots
         for number, worker in enumerate(self._workers):
             worker.share = concurrency // len(self._workers) + (number < concurrency % len(self._workers))
         self._hand_out()
-        while not self._exhausted or self._again or any(worker.slots for worker in self._workers):
+        while not slots.ended or self._again or any(worker.slots for worker in self._workers):
             worker, answer = await self._answers.get()
             if isinstance(answer, Finished):
                 worker.ahead = len(answer.batch)
@@ -145,9 +146,7 @@ class WorkerPool:
     def _next(self) -> Slot | None:
         if self._again:
             return self._again.popleft()
-        slot = None if self._exhausted else next(self._slots, None)
-        self._exhausted = slot is None
-        return slot
+        return self._slots.take() if self._slots else None
 
     # Processes
 

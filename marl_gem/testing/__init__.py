@@ -18,6 +18,7 @@ from marl_gem.testing.episodes import (
     check_plays,
     check_processes,
     check_purity,
+    check_render,
     check_reset,
     check_seeding,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "check_processes",
     "check_purity",
     "check_records",
+    "check_render",
     "check_reset",
     "check_rewards",
     "check_roles",

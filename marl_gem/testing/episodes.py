@@ -110,6 +110,27 @@ def _call(env: MultiAgentEnv, method: str, agent: str, now: Moment) -> Any:
         raise now.broken(f"{method}({agent!r}) raised {in_one_line(error)}") from error
 
 
+def check_render(make: Make, plan: Plan = THOROUGH) -> None:
+    """render gives people a text at every moment, and changes nothing."""
+    for seed in plan.seeds:
+        expected = _episode(make, seed, plan)
+        with closing(make()) as env:
+            rendered = snapshots(env, seed, plan.steps, functools.partial(_render, env))
+            must_equal(seed, expected, rendered, "render changes something; called between steps")
+
+
+def _render(env: MultiAgentEnv, now: Moment) -> None:
+    drawn = env.rng.getstate()
+    try:
+        picture: object = env.render()
+    except Exception as error:
+        raise now.broken(f"render() raised {in_one_line(error)}") from error
+    if not isinstance(picture, str):
+        raise now.broken(f"render() gives text, not {short(picture)}")
+    if env.rng.getstate() != drawn:
+        raise now.broken("render draws from env.rng")
+
+
 def check_isolation(make: Make, plan: Plan = THOROUGH) -> None:
     """Copies do not affect one another, stepped in turn or in threads."""
     seeds = range(plan.seeds[0], plan.seeds[0] + plan.copies)

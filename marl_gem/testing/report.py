@@ -19,6 +19,7 @@ from marl_gem.testing.episodes import (
     check_plays,
     check_processes,
     check_purity,
+    check_render,
     check_reset,
     check_seeding,
 )
@@ -51,6 +52,7 @@ CHECKS: dict[str, Check] = {
         check_rewards,
         check_records,
         check_purity,
+        check_render,
         check_isolation,
         check_processes,
         check_forking,

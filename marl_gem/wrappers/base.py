@@ -159,6 +159,9 @@ class Wrapper(MultiAgentEnv):
     def observe(self, agent: str) -> Observation:
         return self.env.observe(agent)
 
+    def render(self) -> str:
+        return self.env.render()
+
     def role(self, agent: str) -> Role:
         return self.env.role(agent)
 

@@ -72,6 +72,12 @@ class Blotto(MultiAgentEnv):
         mine, other = (self.chosen.get(player, "nothing") for player in (agent, *({*PLAYERS} - {agent})))
         return f"You: {mine}. The other player: {other}. You get {self.returns[agent]:+g}."
 
+    def render(self) -> str:
+        spread = [f"{player}: {self.chosen.get(player, 'nothing')}" for player in PLAYERS]
+        result = ", ".join(f"{player} {value:+g}" for player, value in self.returns.items())
+        start = f"{self.soldiers} soldiers, {self.fields} fields"
+        return f"{start}; both spread theirs" if self.acting else "\n".join([start, *spread, result])
+
     def legal_actions(self, agent: str) -> list[str]:
         return list(self._answers)
 

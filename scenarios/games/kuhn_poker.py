@@ -84,6 +84,15 @@ class KuhnPoker(MultiAgentEnv):
             return situation(card, self.history)
         return f"Your card: {card}. Moves: {', '.join(self.history)}. You win {self.returns[agent]:+g} chips."
 
+    def render(self) -> str:
+        hands = ", ".join(f"{player} holds {card}" for player, card in zip(PLAYERS, self.cards, strict=True))
+        played = f"{hands}\nmoves: {', '.join(self.history) or 'none yet'}"
+        return (
+            f"{played}\n{self.acting[0]} is next"
+            if self.acting
+            else f"{played}\n{PLAYERS[0]} wins {self.returns[PLAYERS[0]]:+g} chips"
+        )
+
     def legal_actions(self, agent: str) -> list[str]:
         return [f"[{move}]" for move in moves(self.history)]
 

@@ -134,6 +134,14 @@ class LeducPoker(MultiAgentEnv):
         played = ", ".join(self.history) or "none"
         return f"Your card: {card}.{board} Moves: {played}. You win {self.returns[agent]:+g} chips."
 
+    def render(self) -> str:
+        first, second, board = self.deal
+        played = rounds(self.history)
+        lines = [f"{PLAYERS[0]} holds {first}, {PLAYERS[1]} holds {second}, the board has {board}"]
+        lines += [f"round {number}: {', '.join(bets) or 'no moves yet'}" for number, bets in enumerate(played, 1)]
+        end = f"{PLAYERS[0]} wins {self.returns[PLAYERS[0]]:+g} chips"
+        return "\n".join([*lines, f"{self.acting[0]} is next" if self.acting else end])
+
     def legal_actions(self, agent: str) -> list[str]:
         return [f"[{move}]" for move in moves(self.history)]
 

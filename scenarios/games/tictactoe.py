@@ -57,6 +57,11 @@ class TicTacToe(MultiAgentEnv):
         a, b, c, d, e, f, g, h, i = self.board
         return f"{a} {b} {c}\n{d} {e} {f}\n{g} {h} {i}"
 
+    def render(self) -> str:
+        rows = (" | ".join(self.board[start : start + 3]) for start in (0, 3, 6))
+        state = f"{MARKS[self.acting[0]]} is next" if self.acting else self._outcome()
+        return "\n".join(["\n--+---+--\n".join(rows), state])
+
     def legal_actions(self, agent: str) -> list[str]:
         return list(self.open.values())
 
@@ -74,6 +79,10 @@ class TicTacToe(MultiAgentEnv):
             self._end(winner=agent)
         elif not self.open:
             self._end(winner=None)
+
+    def _outcome(self) -> str:
+        winner = next((mark for player, mark in MARKS.items() if self.returns[player] > 0), "")
+        return f"{winner} wins" if winner else "a draw"
 
     def _end(self, winner: str | None) -> None:
         if winner:

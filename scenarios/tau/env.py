@@ -142,6 +142,18 @@ class TauEnv(MultiAgentEnv):
     def observe(self, agent: str) -> Observation:
         return self._seen[agent]
 
+    def render(self) -> str:
+        """The task, the messages, and who acts next, with the results of its calls if it made any."""
+        messages = [f"{speaker}: {text}" for speaker, text in self.dialogue]
+        lines = [f"task {self.task_index} of {self.domain.name}: {self.task.instruction}", "", *messages, ""]
+        counts = f"{self.used[ASSISTANT]} of {self.max_actions} actions of the {ASSISTANT}"
+        if not self.acting:
+            return "\n".join([*lines, f"over after {counts}"])
+        (agent,) = self.acting
+        seen = self._seen[agent]
+        results = [f"{part['name']} -> {part['text']}" for part in seen] if isinstance(seen, list) else []
+        return "\n".join([*lines, *results, f"{agent} is next, after {counts}"])
+
     def _process_actions(self, actions: dict[str, str]) -> None:
         ((agent, text),) = actions.items()
         self._tell_task()

@@ -97,6 +97,15 @@ class TextArenaEnv(MultiAgentEnv):
         text = self._shown.get(agent)
         return self._render(agent, self.game.state.observations[self._seats[agent]]) if text is None else text
 
+    def render(self) -> str:
+        """The game's own board, where it draws one."""
+        try:
+            board = copy.deepcopy(self.game).get_board_str()  # some draw into their state
+        except Exception:  # it has none, or none at this moment
+            board = None
+        picture = super().render()
+        return f"{picture.partition(chr(10))[0]}\n{board}" if isinstance(board, str) and board.strip() else picture
+
     def legal_actions(self, agent: str) -> list[str] | None:
         if self._legal is None or self.game.state.current_player_id != self._seats[agent]:
             return None

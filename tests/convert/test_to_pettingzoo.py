@@ -241,16 +241,12 @@ def test_seeding_the_first_reset_seeds_all_episodes() -> None:
         assert len(set(seeds(first, first.reset))) == 4
 
 
-def test_the_transcript_is_what_render_gives() -> None:
-    env = to_aec(RockPaperScissors())
-    env.reset(seed=0, options={"rounds": 1})
-    assert env.render() == "[a_0 sees] Round 0. Last: {}\n[b_0 sees] Round 0. Last: {}"
-    env.step("rock")
-    env.step("scissors")
-    assert env.render().splitlines()[-1] == "[the end] a_0: 1, b_0: -1"
-    assert "[a_0 says] rock" in env.render() and "[b_0 says] scissors" in env.render()
-    env.reset(seed=0)
-    assert "says" not in env.render()
+def test_render_is_the_picture_of_the_env() -> None:
+    for convert in (to_aec, to_parallel):
+        env: Any = convert(RockPaperScissors())
+        env.reset(seed=0, options={"rounds": 1})
+        assert env.render_mode == "ansi" and env.render() == env.marl_env.render()
+        assert "Round 0" in env.render()
 
 
 def test_roles_and_close_are_passed_on() -> None:
@@ -275,7 +271,7 @@ def test_content_parts_are_observations() -> None:
     assert observation == [{"type": "text", "text": "host_0: Well?"}, {"type": "image", "data": 1}]
     assert env.observation_space("guest_0").contains(observation)
     assert json.loads(json.dumps(observation)) == observation
-    assert "[guest_0 sees] host_0: Well?\n[image]" in env.render()
+    assert "guest_0 and guest_1 act next and see\n  host_0: Well?\n  [image]" in env.render()
 
 
 def test_their_tools_run_on_our_envs() -> None:

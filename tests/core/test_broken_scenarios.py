@@ -240,7 +240,7 @@ class TellsTuples(Rolls):
         return Role(tools=(ToolSpec("roll", parameters={"type": "object", "required": ()}),))
 
 
-breaks("purity", "observe draws from env.rng")(DrawsWhenLookedAt)
+breaks("purity", "observe draws from env.rng", "render")(DrawsWhenLookedAt)
 
 
 @breaks(
@@ -283,6 +283,25 @@ class KnowsOnlyTheMover(Rolls):
         super()._process_actions(actions)
         if self.steps == 6:
             self.selector.acting = ()  # whoever ends is shown something
+
+
+@breaks("render", r"render\(\) raised KeyError: 'board'")
+class DrawsWhatIsNotThere(Rolls):
+    def render(self) -> str:
+        return str({}["board"])
+
+
+@breaks("render", r"render\(\) gives text, not \['a', 'b'\]")
+class DrawsAList(Rolls):
+    def render(self) -> str:
+        return list(self.possible_agents)  # type: ignore[return-value]
+
+
+@breaks("render", "render changes something; called between steps")
+class MovesWhenDrawn(Rolls):
+    def render(self) -> str:
+        self.sums["a"] += 1
+        return ""
 
 
 @breaks("isolation", "beside 7 copies that are stepped in turn", "forking")
