@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Self, TypeAlias
 
 from marl_gem import step_results
 from marl_gem.awaiting import wait_for
-from marl_gem.errors import EpisodeOver, InvalidOption, LLMError, ScenarioFault, SelectorError
+from marl_gem.errors import EpisodeOver, InvalidOption, LLMError, ResourceError, ScenarioFault, SelectorError
 from marl_gem.faults import FAULTS, message_of
 from marl_gem.selectors.base import AgentSelector
 from marl_gem.step_results import RESULTS, Results, StepBuffers, as_declared, as_reward, complete
@@ -178,8 +178,7 @@ class MultiAgentEnv:
     def trivial_baselines(self) -> Mapping[str, Sequence[float]]:
         """The success rates of trivial policies, which every score should be compared with; empty if unknown.
 
-        By name of the policy: its success rate, from 0 to 1, at each of the `tasks`, in their order. So the rates
-        for some of the tasks are known too.
+        By name of the policy: its success rate, from 0 to 1, at each of the `tasks`, in their order.
         """
         return {}
 
@@ -245,17 +244,16 @@ class MultiAgentEnv:
             actions: exactly one text for every agent in `acting`.
 
         Returns:
-            observations of the agents that act next; rewards, terminations, truncations and infos of all
-            agents that were alive when the step began. An agent that ended finds what it would have observed
-            next in `infos[agent]["final_observation"]`. A reward for an agent that had ended before
-            counts in `returns` alone.
+            observations of the agents that act next; rewards, terminations, truncations and infos of all agents that
+            were alive when the step began. An agent that ended finds what it would have observed next in
+            `infos[agent]["final_observation"]`. A reward for an agent that had ended before counts in `returns` alone.
 
         Raises:
             InvalidAction: too few, too many or non-text actions; nothing has changed.
             EpisodeOver: no episode is live.
             ScenarioFault: the scenario's code raised or broke the contract; reset starts a new episode.
             SelectorError: the turn order names no agent, or one that is not there.
-            LLMError: a model that the scenario asks has failed; reset starts a new episode.
+            LLMError, ResourceError: a model or a process that the env needs has failed; reset starts a new episode.
         """
         alive, defaults = self._begin_step(actions)
         if self.awaits:
@@ -286,6 +284,9 @@ class MultiAgentEnv:
         shared = {} if rng is None else {id(rng): copy.copy(rng)}  # deepcopy would copy each of its 625 numbers
         return copy.deepcopy(self, shared)
 
+    def release_resources(self) -> None:
+        """Give back what this episode has taken outside Python: it is over, or is left before its end."""
+
     def close(self) -> None:
         """Release what the env holds outside Python. May be called twice."""
 
@@ -307,9 +308,8 @@ class MultiAgentEnv:
             self._fault("_process_actions", error)
         if returned is not None:
             by_agent = type(self)._process_actions is MultiAgentEnv._process_actions
-            raise step_results.returned_something(
-                self.scenario, "_process_action" if by_agent else "_process_actions", returned
-            )
+            method = "_process_action" if by_agent else "_process_actions"
+            raise step_results.returned_something(self.scenario, method, returned)
         return alive, defaults
 
     async def _await_rewards(self) -> None:
@@ -440,7 +440,7 @@ class MultiAgentEnv:
 
     def _fault(self, where: str, error: BaseException) -> NoReturn:
         """The scenario's code raised: raise a fault that says where, and how to get there again."""
-        if isinstance(error, (InvalidOption, SelectorError, LLMError)):
+        if isinstance(error, (InvalidOption, SelectorError, LLMError, ResourceError)):
             raise error
         raise ScenarioFault(
             f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "

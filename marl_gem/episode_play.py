@@ -15,7 +15,7 @@ from marl_gem.env import MultiAgentEnv
 from marl_gem.env_threads import EnvThreads
 from marl_gem.episode_builder import EpisodeBuilder
 from marl_gem.episode_clock import EpisodeClock
-from marl_gem.errors import AgentError, InvalidAction, LLMError, ScenarioFault, TransientLLMError
+from marl_gem.errors import AgentError, InvalidAction, LLMError, ResourceError, ScenarioFault, TransientLLMError
 from marl_gem.faults import is_interrupt, message_of, scenario_of, shown
 from marl_gem.policies import Agent, Policy, PolicyPerSeat
 from marl_gem.seeding import agent_seed
@@ -81,6 +81,8 @@ def _failure(origin: Origin, error: BaseException, agent: str | None) -> Episode
         origin = "agent"
     elif isinstance(error, LLMError):
         origin = "llm"
+    elif isinstance(error, ResourceError):
+        origin = "tool"
     return EpisodeFailure(origin, error, agent)
 
 
@@ -107,7 +109,17 @@ async def play_job(env: MultiAgentEnv, job: Job, threads: EnvThreads) -> Episode
             threads.warn_at_work()
     except EpisodeFailure as failure:
         builder.error = failure.error
+    finally:
+        if not threads.at_work(env):
+            _release(env, builder)
     return builder.build()
+
+
+def _release(env: MultiAgentEnv, builder: _JobBuilder) -> None:
+    try:
+        guarded("env", None, env.release_resources)
+    except EpisodeFailure as failure:
+        builder.error = builder.error or failure.error
 
 
 async def _play_to_end(env: MultiAgentEnv, job: Job, threads: EnvThreads, builder: _JobBuilder) -> None:

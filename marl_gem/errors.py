@@ -18,6 +18,7 @@
         TransientLLMError    may go well when asked again
           ServerUnreachable    the request was not taken: the server is unreachable
         ContextTooLong       the prompt does not fit the model
+      ResourceError        origin "tool": a pool could not give a resource, such as a process
       ConversionError      an env that does not fit another library's API, or cannot be put into text
       RecordError          a record that cannot be written or read
       ConfigError          a configuration that is inconsistent, or differs from the run's
@@ -112,6 +113,10 @@ class ServerUnreachable(TransientLLMError):
 
 class ContextTooLong(LLMError):
     """The prompt does not fit the model; a view that shows less of the history may help."""
+
+
+class ResourceError(MarlGemError):
+    """A pool could not give a resource, such as a process or a database: nothing that an agent could help."""
 
 
 class ConversionError(MarlGemError):

@@ -95,6 +95,10 @@ class InfoKeys(TypedDict, total=False):
     # `wrappers.ParseAction`, in the step of the response.
     parsed: str | None
 
+    # The calls of tools in the agent's response, in order: {"name": ..., "error": ...}. The error is empty, or says in
+    # a word or two why the call failed, see `tools.ToolResult`. Written by `wrappers.ToolEnv`.
+    tool_calls: list[dict[str, str]]
+
     # The agent's return, and the number of steps and of its own turns: {"return": float, "steps": int, "turns": int}.
     # Written by `wrappers.EpisodeStatistics`, in the agent's last info.
     episode: dict[str, float]

@@ -47,7 +47,7 @@ RENAMED = {
 RENAMED_SECTIONS = {"self_play": "training", "record": "evaluation"}
 
 
-SHORT_FORMS = ("scenario", "options", "test_options", "wrappers")
+SHORT_FORMS = ("scenario", "options", "test_options", "wrappers", "tools")
 """What may stand at the top in place of one table of `scenarios`."""
 
 
@@ -149,7 +149,7 @@ def canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
         if short:
             raise ConfigError(
                 f"{source}: with [[scenarios]], {', '.join(short)} cannot stand beside them; write each scenario's "
-                "options, test_options and wrappers into its table"
+                "options, test_options, wrappers and tools into its table"
             )
         return values
     scenario = short.pop("scenario")
@@ -162,12 +162,13 @@ def canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _joined(field: str, inner: Any, outer: Any) -> Any:
-    """Options with others that count more, or wrappers with others around them."""
+    """Options with others that count more, wrappers with others around them, or tools and others."""
     if isinstance(inner, dict) and isinstance(outer, dict):
         return {**inner, **outer}
     if isinstance(inner, list) and isinstance(outer, list):
         return [*inner, *outer]
-    raise ConfigError(f"{field} is a {'list of wrappers' if field.endswith('wrappers') else 'table of options'}")
+    name = field.rpartition(".")[2]
+    raise ConfigError(f"{field} is a {f'list of {name}' if name in ('wrappers', 'tools') else 'table of options'}")
 
 
 def _refuse_old_names(values: dict[str, Any], source: str) -> None:

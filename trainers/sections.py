@@ -35,6 +35,8 @@ class TrainingScenario(Section, frozen=True):
     # Wrappers around the env, the innermost first, as in "time_limit=20"; see `marl_gem.wrappers`. Those that change
     # rewards alone, such as "reward_scale=10,agents=player_1,offset=50", are left out where the policies are measured.
     wrappers: tuple[str, ...] = ()
+    # Tools that all agents get, as in "calculator" or "search:corpus=notes.jsonl"; see `marl_gem.tools`.
+    tools: tuple[str, ...] = ()
     # The share of each update's episodes that are of this scenario, in proportion to the other weights.
     weight: PositiveFloat = 1.0
     # Who holds each seat of this scenario, where that differs from the run's `seats`.
@@ -43,7 +45,7 @@ class TrainingScenario(Section, frozen=True):
     @property
     def spec(self) -> ScenarioSpec:
         """The scenario as it is trained on."""
-        return ScenarioSpec.parse(self.id, self.options, self.wrappers)
+        return ScenarioSpec.parse(self.id, self.options, self.wrappers, self.tools)
 
     @property
     def test_spec(self) -> ScenarioSpec:
@@ -285,8 +287,8 @@ memory or on another machine. Its numbers are then the same but for rounding."""
 class TrainConfig(Section, frozen=True):
     """One run."""
 
-    # What is trained on. A file may write `scenario = "ID"` (with `options`, `test_options` and `wrappers`), a table
-    # `[scenario]`, or several tables `[[scenarios]]`.
+    # What is trained on. A file may write `scenario = "ID"` (with `options`, `test_options`, `wrappers` and `tools`), a
+    # table `[scenario]`, or several tables `[[scenarios]]`.
     scenarios: tuple[TrainingScenario, ...]
     # The seed that every random choice of the run follows from.
     seed: Count = 0

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 import marl_gem.registry
 from marl_gem import bounds, testing
-from marl_gem.cli.terminal import Options, Wrappers, number, out, read_scenario
+from marl_gem.cli.terminal import Options, Tools, Wrappers, number, out, read_scenario
 from marl_gem.errors import MarlGemError
 from marl_gem.export.target import export_target
 from marl_gem.faults import close_env
@@ -28,10 +28,11 @@ def check(
     ] = None,
     seed: Annotated[int | None, number(bounds.SEED, help="Play only the episode with this seed.")] = None,
     wrappers: Wrappers = None,
+    tools: Tools = None,
     options: Options = None,
 ) -> None:
     """Test a scenario against the contract's promises, by playing it. The exit code is 1 if it breaks one."""
-    spec = read_scenario(scenario, options, wrappers)
+    spec = read_scenario(scenario, options, wrappers, tools)
     close_env(spec.make())  # an error in the options is not one of the scenario
     plan = testing.THOROUGH if seed is None else testing.Plan(seeds=(seed,))
     results = []

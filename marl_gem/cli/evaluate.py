@@ -18,7 +18,7 @@ from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
 from marl_gem.cli.fitted_table import FittedMarkdown
 from marl_gem.cli.interrupts import stop_on_interrupt
-from marl_gem.cli.terminal import Options, Wrappers, as_trained, err, number, out, person, read_scenario
+from marl_gem.cli.terminal import Options, Tools, Wrappers, as_trained, err, number, out, person, read_scenario
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import (
     Budget,
@@ -102,6 +102,7 @@ def evaluate(
     run_cost: RunCost = None,
     cache: Cache = None,
     wrappers: Wrappers = None,
+    tools: Tools = None,
     options: Options = None,
 ) -> None:
     """Evaluate policies: success, returns, tokens, cost and more, with intervals, and every episode on disk.
@@ -111,7 +112,7 @@ def evaluate(
     A run can be killed at any moment and continues with --resume. The first Ctrl-C ends it in order, the second at
     once.
     """
-    asked = _Asked(scenario, folder, resume, ("eval", "grid"), options, wrappers)
+    asked = _Asked(scenario, folder, resume, ("eval", "grid"), options, wrappers, tools)
     limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
     numbers = asked.numbers(n, repeats, seed, limits, tasks, shuffle)
     assignments = list(map(parse_assignment, seats)) if seats else asked.stored_seats()
@@ -159,6 +160,7 @@ def tournament(
     run_cost: RunCost = None,
     cache: Cache = None,
     wrappers: Wrappers = None,
+    tools: Tools = None,
     options: Options = None,
 ) -> None:
     """Let players meet, each in every seat equally often, and rate them.
@@ -166,7 +168,7 @@ def tournament(
     A run can be killed at any moment and continues with --resume. The first Ctrl-C ends it in order, the second at
     once.
     """
-    asked = _Asked(scenario, folder, resume, ("tournament",), options, wrappers)
+    asked = _Asked(scenario, folder, resume, ("tournament",), options, wrappers, tools)
     limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
     numbers = asked.numbers(n, None, seed, limits, tasks, shuffle)
     named = _by_name(players) if players else asked.stored_players()
@@ -188,6 +190,7 @@ class _Asked:
         kinds: tuple[str, ...],
         options: list[str] | None,
         wrappers: list[str] | None,
+        tools: list[str] | None,
     ) -> None:
         if resume and folder is None:
             raise ConfigError("which run should continue? Name its folder with --out")
@@ -201,7 +204,7 @@ class _Asked:
             raise ConfigError("which scenario? For instance game:KuhnPoker-v0; `marl-gem list` shows all")
         stem = f"{self.kind}-{self.scenario.partition(':')[2] or self.scenario}"
         self.folder = folder or fresh_folder(Path("runs"), stem.replace("/", "-"))
-        self._options, self._wrappers = options, wrappers
+        self._options, self._wrappers, self._tools = options, wrappers, tools
 
     def numbers(
         self, n: int | None, repeats: int | None, seed: int | None, limits: Limits, tasks: str | None, shuffle: bool
@@ -231,11 +234,11 @@ class _Asked:
     def spec(self, policies: Iterable[PolicySpec]) -> ScenarioSpec:
         """The scenario, with the options of this command, else of the stored run, else of the policies' training.
 
-        Its wrappers are those of this command, or without any those of the stored run.
+        Its wrappers and tools are those of this command, or without any those of the stored run.
         """
         before = self.stored
-        spec = read_scenario(self.scenario, self._options, self._wrappers)
-        if before and not self._wrappers:
+        spec = read_scenario(self.scenario, self._options, self._wrappers, self._tools)
+        if before and not (self._wrappers or self._tools):
             spec = ScenarioSpec.parse(spec, wrappers=before.wrappers)
         return as_trained(spec, policies, before.options if before else {})
 

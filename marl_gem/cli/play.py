@@ -11,7 +11,18 @@ from rich.text import Text
 
 from marl_gem import bounds
 from marl_gem.cli.exit_codes import CommandFailed
-from marl_gem.cli.terminal import Options, Wrappers, as_trained, number, out, person, plain, read_scenario, show_tallies
+from marl_gem.cli.terminal import (
+    Options,
+    Tools,
+    Wrappers,
+    as_trained,
+    number,
+    out,
+    person,
+    plain,
+    read_scenario,
+    show_tallies,
+)
 from marl_gem.evaluation.tally import tally
 from marl_gem.export.target import export_target
 from marl_gem.policies import HumanPolicy
@@ -37,12 +48,13 @@ def play(
     games: Annotated[int, number(bounds.GAMES, "-n", "--games", help="How many episodes.")] = 1,
     seed: Annotated[int, number(bounds.SEED, help="Fixes every random choice but yours.")] = 0,
     wrappers: Wrappers = None,
+    tools: Tools = None,
     options: Options = None,
     record: Annotated[Path | None, typer.Option("--out", help="Write the episodes to this JSONL file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file in --out if it exists.")] = False,
 ) -> None:
     """Play: you against a trained policy, or policies against each other. Agents without a --seat play at random."""
-    spec = read_scenario(scenario, options, wrappers)
+    spec = read_scenario(scenario, options, wrappers, tools)
     policies = assign_seats(map(parse_assignment, seats or []), spec.inspect())
     spec = as_trained(spec, policies.values())
     seating = load_policies(policies, spec, human=person)

@@ -109,9 +109,21 @@ Wrappers = Annotated[
 ]
 
 
-def read_scenario(scenario: str, options: list[str] | None, wrappers: list[str] | None) -> ScenarioSpec:
+Tools = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool",
+        metavar="NAME[:NAME=VALUE,...]",
+        help="A tool for all agents, as in calculator or search:corpus=notes.jsonl. May be repeated.",
+    ),
+]
+
+
+def read_scenario(
+    scenario: str, options: list[str] | None, wrappers: list[str] | None, tools: list[str] | None
+) -> ScenarioSpec:
     """The scenario that a command line names."""
-    return ScenarioSpec.parse(scenario, apply_overrides({}, options or []), wrappers or [])
+    return ScenarioSpec.parse(scenario, apply_overrides({}, options or []), wrappers or [], tools or [])
 
 
 def as_trained(spec: ScenarioSpec, policies: Iterable[PolicySpec], stored: Mapping[str, Any] = {}) -> ScenarioSpec:

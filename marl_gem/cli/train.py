@@ -5,9 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.markup import escape
@@ -17,7 +17,7 @@ from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
 from marl_gem.cli.fitted_table import FittedTable
 from marl_gem.cli.interrupts import stop_on_interrupt
-from marl_gem.cli.terminal import Options, Wrappers, number, out, show_share, show_tallies
+from marl_gem.cli.terminal import Options, Tools, Wrappers, number, out, show_share, show_tallies
 from marl_gem.errors import MarlGemError, MissingPackage
 from marl_gem.overrides import apply_overrides, write_value
 from marl_gem.runs.folder import fresh_folder
@@ -54,6 +54,7 @@ def train(
     ] = None,
     options: Options = None,
     wrappers: Wrappers = None,
+    tools: Tools = None,
     settings: Settings = None,
     resume: Annotated[
         Path | None,
@@ -82,7 +83,9 @@ def train(
     if trackers:
         settings = [f"trackers={write_value(trackers)}", *(settings or [])]
     source, checkpoint = _resumed(resume) if resume else (None, None)
-    values = _values(what, source, _assignments(settings, seed, policy, sampler, options), wrappers)
+    values = _values(
+        what, source, _assignments(settings, seed, policy, sampler, options), {"wrappers": wrappers, "tools": tools}
+    )
     if print_config:
         _print_config(values, updates if source else None)
         return
@@ -148,16 +151,18 @@ def _branched(source: Path, updates: int, runs: Path, name: str | None) -> Path:
     return runs / name
 
 
-def _values(
-    what: str | None, resume: Path | None, assignments: list[str], wrappers: list[str] | None
-) -> dict[str, Any]:
+Around: TypeAlias = Mapping[str, list[str] | None]
+"""The wrappers and the tools that the command line adds, under these names."""
+
+
+def _values(what: str | None, resume: Path | None, assignments: list[str], around: Around) -> dict[str, Any]:
     """The configuration as plain data, after what can be checked of it without torch."""
     from marl_gem import registry
     from marl_gem.trainers.config import check, read
 
     if resume is not None:
-        return _stored_values(what, resume, assignments, wrappers)
-    values = _with_wrappers(apply_overrides(read(what or ""), assignments), wrappers)
+        return _stored_values(what, resume, assignments, around)
+    values = _with_added(apply_overrides(read(what or ""), assignments), around)
     for scenario in check(values, what or "").scenarios:
         registry.find(scenario.id)
     return values
@@ -199,30 +204,27 @@ def _played_as(policy: str) -> dict[str, Any]:
     return {field: stored[field] for field in fields if field in stored} if isinstance(stored, dict) else {}
 
 
-def _with_wrappers(values: dict[str, Any], wrappers: list[str] | None) -> dict[str, Any]:
-    given = values.get("wrappers", [])
-    if not wrappers or not isinstance(given, list):  # what is no list is refused with the rest of the values
-        return values
-    return {**values, "wrappers": [*given, *wrappers]}
+def _with_added(values: dict[str, Any], around: Around) -> dict[str, Any]:
+    """The values with more wrappers and tools after theirs; what is no list is refused with the rest of the values."""
+    lists = {name: (values.get(name, []), more) for name, more in around.items() if more}
+    return values | {name: [*given, *more] for name, (given, more) in lists.items() if isinstance(given, list)}
 
 
-def _stored_values(
-    what: str | None, folder: Path, assignments: list[str], wrappers: list[str] | None
-) -> dict[str, Any]:
+def _stored_values(what: str | None, folder: Path, assignments: list[str], around: Around) -> dict[str, Any]:
     """The configuration the caller has in mind: what is named, or the run's own, with what the command line sets."""
     import msgspec
 
     from marl_gem.trainers.config import read, read_config
 
     if what:
-        return _with_wrappers(apply_overrides(read(what), assignments), wrappers)
+        return _with_added(apply_overrides(read(what), assignments), around)
     values = msgspec.to_builtins(read_config(folder))
-    if len(values["scenarios"]) == 1:  # in the short form, in which options and wrappers can be set
+    if len(values["scenarios"]) == 1:  # in the short form, in which these can be set
         table = values.pop("scenarios")[0]
         values |= {"scenario": {key: table[key] for key in ("id", "weight", "seats")}}
         values |= {key: table[key] for key in ("options", "test_options")}
-        values |= {"wrappers": list(table["wrappers"])}
-    return _with_wrappers(apply_overrides(values, assignments), wrappers)
+        values |= {key: list(table[key]) for key in ("wrappers", "tools")}
+    return _with_added(apply_overrides(values, assignments), around)
 
 
 def _work(run: TrainingRun) -> None:

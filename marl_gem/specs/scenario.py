@@ -52,14 +52,17 @@ class ScenarioSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
         source: ScenarioSource,
         options: Mapping[str, Any] | None = None,
         wrappers: Sequence[str | Mapping[str, Any] | WrapperSpec] = (),
+        tools: Sequence[str] = (),
     ) -> Self:
         """A spec from whatever names a scenario.
 
         Args:
-            source: an id, `module:Class` or `path/to/file.py:Class`; a table with `id`, `options` and `wrappers`, as a
-                TOML file or config.json holds it; a callable that makes an env; or a spec.
+            source: an id, `module:Class` or `path/to/file.py:Class`; a table with `id`, `options`, `wrappers` and
+                `tools`, as a TOML file or config.json holds it; a callable that makes an env; or a spec.
             options: what the scenario is made with. Added to those of a table or a spec.
             wrappers: text such as `time_limit=20`, tables or specs. They go around those of a table or a spec.
+            tools: text such as `search:corpus=notes.jsonl`; all agents get them. They become the wrapper `tools`, which
+                stands around the wrappers that change actions, and within the others.
 
         Raises:
             UnknownScenario, RegistryError: a wrapper is unknown, or the scenario that it is for.
@@ -81,20 +84,27 @@ class ScenarioSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
         if wrappers and base.factory is None:
             registry.find(base.id)  # its plug-in may register wrappers
         added = tuple(WrapperSpec.parse(wrapper) for wrapper in wrappers)
-        return cls(base.id, {**base.options, **(options or {})}, (*base.wrappers, *added), base.factory)
+        around = (*base.wrappers, *added)
+        if tools:
+            around = _with_tools(around, tools)
+        return cls(base.id, {**base.options, **(options or {})}, around, base.factory)
 
     @classmethod
     def _from_table(cls, table: Mapping[str, Any]) -> Self:
         wrappers = table.get("wrappers", ())
         if isinstance(wrappers, (str, Mapping)) or not isinstance(wrappers, Sequence):
             raise ConfigError(f"scenario.wrappers is a list, as in ['time_limit=20'], not {wrappers!r}")
+        tools = table.get("tools", ())
+        if isinstance(tools, str) or not isinstance(tools, Sequence) or not all(isinstance(t, str) for t in tools):
+            raise ConfigError(f"scenario.tools is a list, as in ['calculator'], not {shown(tools)}")
+        fields = {name: value for name, value in table.items() if name not in ("wrappers", "tools")}
         try:
-            spec = msgspec.convert({name: value for name, value in table.items() if name != "wrappers"}, cls)
+            spec = msgspec.convert(fields, cls)
         except msgspec.ValidationError as error:
             raise ConfigError(f"a scenario is an id, or a table with id, options and wrappers: {error}") from error
         if spec.factory is not None:
             raise ConfigError("a table names a scenario by its id")
-        return cls.parse(spec, wrappers=wrappers)
+        return cls.parse(spec, wrappers=wrappers, tools=tools)
 
     @property
     def nameable(self) -> bool:
@@ -149,6 +159,16 @@ class ScenarioSpec(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
         if self.wrappers:
             data["wrappers"] = [wrapper.to_data() for wrapper in self.wrappers]
         return data
+
+
+def _with_tools(wrappers: Sequence[WrapperSpec], tools: Sequence[str]) -> tuple[WrapperSpec, ...]:
+    """These wrappers and one that gives tools, at the position that makes sense."""
+    position = max((index for index, wrapper in enumerate(wrappers, 1) if "actions" in wrapper.changes), default=0)
+    return (
+        *wrappers[:position],
+        WrapperSpec.parse({"name": "tools", "values": {"tools": list(tools)}}),
+        *wrappers[position:],
+    )
 
 
 ScenarioSource: TypeAlias = str | Mapping[str, Any] | Callable[[], MultiAgentEnv] | ScenarioSpec

@@ -10,6 +10,7 @@
     EpisodeStatistics    return, steps and turns of each episode, and means
     RecordEpisodes       writes episodes to a file
     ShowHistory          shows agents a view of their history, for loops from text to text
+    ToolEnv              gives agents tools, whose answers come back to the caller
 
 A wrapper is an env: whatever takes an env takes it wrapped. Wrappers that do not work in some order raise a
 ConfigError that names the right order. For other wrappers, derive from `Wrapper`, `ObservationWrapper` or
@@ -24,6 +25,7 @@ from marl_gem.wrappers.parse import ParseAction, Parser, boxed, matching, tagged
 from marl_gem.wrappers.record import RecordEpisodes
 from marl_gem.wrappers.rewards import RewardClip, RewardScale, RewardWrapper, StepPenalty
 from marl_gem.wrappers.statistics import EpisodeStatistics, Statistics
+from marl_gem.wrappers.tool_env import ToolEnv
 
 __all__ = [
     "EpisodeStatistics",
@@ -39,6 +41,7 @@ __all__ = [
     "Statistics",
     "StepPenalty",
     "TimeLimit",
+    "ToolEnv",
     "Wrapper",
     "boxed",
     "matching",

@@ -173,6 +173,9 @@ class Wrapper(MultiAgentEnv):
         shared = {id(value): value for value in vars(self).values() if callable(value)}
         return copy.deepcopy(self, {**shared, id(self.env): self.env.fork()})
 
+    def release_resources(self) -> None:
+        self.env.release_resources()
+
     def close(self) -> None:
         self.env.close()
 
@@ -202,7 +205,7 @@ def agent_ids(agents: str | Iterable[str] | None) -> frozenset[str] | None:
     return frozenset([agents] if isinstance(agents, str) else agents)
 
 
-def _layers(env: MultiAgentEnv) -> Iterator[Wrapper]:
+def layers(env: MultiAgentEnv) -> Iterator[Wrapper]:
     """The wrappers of an env, the outermost first."""
     while isinstance(env, Wrapper):
         yield env
@@ -211,7 +214,7 @@ def _layers(env: MultiAgentEnv) -> Iterator[Wrapper]:
 
 def _check_order(new: Wrapper) -> None:
     """Refuse a wrapper that changes what another one, further inside, relies on."""
-    inside = list(_layers(new.env))
+    inside = list(layers(new.env))
     conflicts = [wrapper for wrapper in inside if wrapper.settles & new.changes]
     if not conflicts:
         return

@@ -15,6 +15,8 @@ import pytest
 import marl_gem
 from marl_gem import Metadata, MultiAgentEnv, ParallelSelector, Role, SequentialSelector, ToolSpec
 from marl_gem.testing import Plan
+from marl_gem.tools import Context, tool
+from marl_gem.tools.calculator import calculator
 from marl_gem.types import Observation
 from marl_gem.views import summary
 from marl_gem.wrappers import (
@@ -27,6 +29,7 @@ from marl_gem.wrappers import (
     ShowHistory,
     StepPenalty,
     TimeLimit,
+    ToolEnv,
     Wrapper,
     boxed,
     matching,
@@ -111,6 +114,16 @@ class Fair(Inn):
         return ["leave", *(f"{verb} {name}" for verb in ("invite", "tip") for name in ("dan", "eve", "bob")), "3"]
 
 
+@tool(in_thread=False)
+def count(word: str, context: Context) -> str:
+    """Count letters, and roll a die.
+
+    Args:
+        word: A word.
+    """
+    return f"{len(word)} letters, {context.agent}, {context.seed % 6}"
+
+
 HAS_TEXTARENA = importlib.util.find_spec("textarena") is not None
 ENVS: dict[str, Callable[[], MultiAgentEnv]] = {
     "inn": Inn,
@@ -141,6 +154,8 @@ WRAPPERS: dict[str, Callable[[MultiAgentEnv], MultiAgentEnv]] = {
     "statistics": EpisodeStatistics,
     "record": lambda env: RecordEpisodes(env, FOLDER.name),
     "history": ShowHistory,
+    "tools": lambda env: ToolEnv(env, [calculator, count], call_reward=-0.1, calls_per_turn=2),
+    "tools of some": lambda env: ToolEnv(env, "calculator", agents=env.possible_agents[0], format="tags"),
     "summary": lambda env: ShowHistory(env, summary(lambda text: f"{len(text)} characters", 2, 1)),
 }
 every_wrapper = pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)

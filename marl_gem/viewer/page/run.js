@@ -1,6 +1,6 @@
 // One run: its numbers, and a table of its episodes.
 
-import { ask, encode, link, queryOf } from "./api.js";
+import { ask, link, picture, queryOf } from "./api.js";
 import { h, refill } from "./dom.js";
 import { ago, brief, count, duration, money, percent, plural, when } from "./format.js";
 import { statusBadge } from "./marks.js";
@@ -140,7 +140,7 @@ function heading(run) {
     h("p", { class: "muted path" }, run.path),
     run.results?.command && h("pre", {}, run.results.command),
     run.pictures.map((name) =>
-      h("img", { src: `picture?${encode({ run: run.name, name })}`, alt: name, loading: "lazy" }),
+      h("img", { src: picture(run.name, name), alt: name, loading: "lazy" }),
     ),
     ["config", "report"].map(
       (name) => run[name] && h("details", {}, h("summary", {}, `${name}.json`), h("pre", {}, run[name])),
@@ -151,7 +151,7 @@ function heading(run) {
     h("h1", {}, run.name),
     statusBadge(row.status),
     run.training && h("a", { class: "button", href: link("training", { run: run.name }) }, "Curves"),
-    h("a", { class: "button", href: link("", { all: 1, pick: run.name, text: run.scenarios[0] ?? row.scenarios[0] }) }, "Compare\u2026"),
+    !globalThis.bundle && h("a", { class: "button", href: link("", { all: 1, pick: run.name, text: run.scenarios[0] ?? row.scenarios[0] }) }, "Compare\u2026"),
     h(
       "p",
       { class: "muted", title: when(run.changed) },
