@@ -150,7 +150,7 @@ def _status(run: RunReader, kind: Kind, report: Report | None) -> tuple[Status, 
     if kind == "training":
         if not is_regular(run.folder / METRICS):
             return "empty", "nothing has been measured: it was stopped, or failed, before its first update"
-        going_on = f"marl-gem train --resume {run.path} goes on"
+        going_on = f"marl-gem train --resume {run.name} goes on"
         return ("finished", "") if run.report else ("interrupted", f"it was stopped, or failed; {going_on}")
     if not finished and any(failed):
         return "failed", "every episode failed; errors.jsonl says why"

@@ -231,7 +231,7 @@ function filterBar(run, query, changed) {
     placeholder: "task",
     "aria-label": "task",
     maxlength: 9,
-    oninput: () => later(() => set({ task: task.value.replace(/\D/g, "") })),
+    oninput: () => later({ task: task.value.replace(/\D/g, "") }),
   });
   const reset = h("button", { class: "quiet", onclick: () => set({ ...NOTHING, filter: [] }) }, "Clear filters");
   const sort = h(
@@ -244,13 +244,14 @@ function filterBar(run, query, changed) {
     placeholder: "Search texts  /",
     "aria-label": "Search",
     maxlength: 500,
-    oninput: () => later(() => set({ text: search.value })),
+    oninput: () => later({ text: search.value }),
   });
   let waiting;
 
-  function later(then) {
+  function later(values) {
+    Object.assign(query, values); // at once: another control may redraw before the time is over
     clearTimeout(waiting);
-    waiting = setTimeout(then, WAIT);
+    waiting = setTimeout(changed, WAIT);
   }
 
   function choice(none, names, field, write = (name) => name) {

@@ -310,8 +310,9 @@ function toolbar(query, changed) {
   const group = h("input", { type: "checkbox", onchange: () => set({ group: group.checked ? "1" : "" }) });
 
   function later() {
+    query.text = search.value; // at once: another control may redraw before the time is over
     clearTimeout(timer);
-    timer = setTimeout(() => set({ text: search.value }), WAIT);
+    timer = setTimeout(changed, WAIT);
   }
 
   function choice(name, values, text) {
