@@ -259,6 +259,7 @@ class RunReader:
                 illegal=episode.illegal,
                 limit=episode.limit,
                 ending=episode.ending,
+                tags=episode.tags,
             )
 
     def problem(self, name: str) -> str:
