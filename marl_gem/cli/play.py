@@ -63,7 +63,7 @@ def play(
     with export_target(record, force=force) if record else nullcontext() as draft:
         if draft:
             draft.touch()  # a file that cannot be written is an error before the first episode
-        episodes = collect(spec.make, jobs, concurrency=1 if human else min(games, 256))
+        episodes = collect(spec.make, jobs, concurrency=1 if human else min(games, 256), warn=False)
         if draft:
             draft.write_text("".join(f"{to_json(episode)}\n" for episode in episodes), "utf-8")
     for episode in episodes:

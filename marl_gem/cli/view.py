@@ -50,14 +50,21 @@ def view(
         int | None, number(bounds.PORT, help="Where the page is served; by default a port that is free.")
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write static pages into this folder, to be shared, and serve nothing."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a bundle that is there.")] = False,
 ) -> None:
-    """Look at runs and episodes: on a page in the browser or, with --text, in the terminal."""
+    """Look at runs and episodes: on a page in the browser, with --text in the terminal, or as a bundle to share."""
     library = RunLibrary(*paths)
     chosen = _choose(library, run)
     query = Query(frozenset(filters or ()), agent or "", model or "", search, sort, reverse)
     if chosen is None and (episode or query != Query()):
         raise MarlGemError(f"there are several runs; choose one with --run: {', '.join(library.runs())}")
-    if text:
+    if bundle is not None:
+        _bundle(library, chosen if run else None, bundle, query, count, force)
+    elif text:
         _show(library, chosen, query, episode, agent or "", count)
     else:
         if chosen:
@@ -79,6 +86,20 @@ def _show(
     else:
         most = count if count is not None else LISTED if out.is_terminal else 0
         show_episodes(out, run, select(run, query), most or None)
+
+
+def _bundle(
+    library: RunLibrary, run: RunReader | None, folder: Path, query: Query, count: int | None, force: bool
+) -> None:
+    from marl_gem.viewer.bundle import EPISODES, write_bundle
+
+    shared = RunLibrary(run.path) if run else library
+    most = EPISODES if count is None else count or None
+    written = write_bundle(shared, folder, query, most, force=force)
+    size = f"{written.runs} runs, {written.episodes} episodes, {written.bytes / 1e6:.1f} MB"
+    out.print(f"[bold]{escape(str(written.index))}[/]: {size}", soft_wrap=True)
+    if written.left_out:
+        out.print(f"{written.left_out} episodes are left out; -n 0 takes all, up to 500 MB")
 
 
 def _serve(library: RunLibrary, address: str, port: int | None, browser: bool) -> None:

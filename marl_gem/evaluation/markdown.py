@@ -22,7 +22,7 @@ from marl_gem.evaluation.markup import (
     transposed,
 )
 from marl_gem.evaluation.ratings import SCALE
-from marl_gem.evaluation.report import AgentReport, MatchReport, Rating, Report, TriesReport
+from marl_gem.evaluation.report import AgentReport, MatchReport, Rating, Report, TagReport, TriesReport
 from marl_gem.evaluation.seat_cells import every_seat, seat_table, success_word, usage_cells
 from marl_gem.evaluation.seat_groups import MANY
 from marl_gem.evaluation.tasks import ranked
@@ -88,10 +88,31 @@ def _evaluation(report: Report) -> list[str]:
     (match,) = report.matches
     return [
         *seat_table(report, match),
+        *_by_tag(report, match.by_tag),
         *_trivial_baselines(report),
         *_reasons(report, match.agents),
         *_passes(match.agents),
     ]
+
+
+def _by_tag(report: Report, found: Sequence[TagReport]) -> list[str]:
+    """A table for teams and one for roles, where the scenario names them."""
+    tables = []
+    for tag, group in groupby(found, lambda numbers: numbers.tag):
+        listed = list(group)
+        player = ["player"] if any(numbers.player for numbers in listed) else []
+        rows = [
+            [
+                quoted(numbers.name),
+                *([quoted(numbers.player)] if player else []),
+                f"{numbers.success.n:,}",
+                estimate_text(numbers.success, share=True),
+                estimate_text(numbers.return_, share=False),
+            ]
+            for numbers in listed
+        ]
+        tables += [f"**By {tag}**", table([tag, *player, "seats", success_word(report), "mean return"], rows)]
+    return tables
 
 
 def _trivial_baselines(report: Report) -> list[str]:
@@ -310,6 +331,7 @@ def _tournament(report: Report) -> list[str]:
         transposed(columns) if len(columns) <= MANY else by_row(columns),
         "**Score of each seat, averaged over the players**",
         table(["seat", "score"], seats),
+        *_by_tag(report, tournament.by_tag),
     ]
 
 

@@ -10,6 +10,7 @@
         SeatReport         the player in a seat
         AgentReport        success, return, pass^k and usage of one agent
         TaskReport         one task: tries and successes of each agent
+        TagReport          one team or role: success and return
       GridReport         the table that the matches of a grid form
       TournamentReport   standings, the matrix of scores
         PlayerReport       rating, score, results and usage of one player
@@ -178,6 +179,19 @@ class TaskReport(msgspec.Struct, frozen=True):
     grade: str = ""
 
 
+class TagReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agents of one team, or in one role, came to together."""
+
+    # "team" or "role", and which.
+    tag: str
+    name: str
+    # Who played them: a player's label, where several play; else empty.
+    player: str
+    # The share of these agents that succeeded, and their mean return; `n` counts an agent in every episode.
+    success: Estimate
+    return_: Estimate = msgspec.field(name="return")
+
+
 class SeatReport(msgspec.Struct, frozen=True):
     """Who sits in a seat."""
 
@@ -213,6 +227,8 @@ class MatchReport(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, AgentReport]
     # Empty if the scenario does not number its tasks.
     by_task: tuple[TaskReport, ...] = ()
+    # Empty if the scenario names neither teams nor roles.
+    by_tag: tuple[TagReport, ...] = ()
 
 
 class GridReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,6 +283,8 @@ class TournamentReport(msgspec.Struct, frozen=True, kw_only=True):
     seats: dict[str, Estimate | None]
     # Why there are no ratings; empty if there are.
     left_out: str = ""
+    # Empty if the scenario names neither teams nor roles.
+    by_tag: tuple[TagReport, ...] = ()
 
 
 class EpisodeCounts(msgspec.Struct, frozen=True, kw_only=True):

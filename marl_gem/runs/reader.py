@@ -250,6 +250,7 @@ class RunReader:
                 illegal=episode.illegal,
                 limit=episode.limit,
                 ending=episode.ending,
+                tags=episode.tags,
             )
 
     def problem(self, name: str) -> str:

@@ -190,7 +190,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = json.dumps(value, allow_nan=False)
         except ValueError:
-            body = json.dumps(_finite(value))
+            body = json.dumps(finite(value))
         self._send(status, TYPES["json"], body.encode())
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, **headers: str) -> None:
@@ -202,10 +202,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """The same with NaN and infinities, which JSON does not have, as text."""
     if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
+        return {name: finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
+        return [finite(part) for part in value]
     return str(value) if isinstance(value, float) and not isfinite(value) else value

@@ -4,6 +4,7 @@ export class Stopped extends Error {}
 
 /** The answer to a question. Throws an Error with the server's message, or Stopped if the server is gone. */
 export async function ask(question, parameters = {}, signal) {
+  if (globalThis.bundle) return globalThis.bundle.answer(question, parameters); // static pages, see bundle.js
   let response;
   try {
     response = await fetch(`api/${question}?${encode(parameters)}`, { signal });
@@ -28,6 +29,9 @@ export function encode(parameters) {
   }
   return query;
 }
+
+/** The address of a picture in a run's folder. */
+export const picture = (run, name) => globalThis.bundle?.picture(run, name) ?? `picture?${encode({ run, name })}`;
 
 export const link = (page, parameters) => `#/${page}?${encode(parameters)}`;
 

@@ -1,6 +1,6 @@
 // One run: its numbers, and a table of its episodes.
 
-import { ask, encode, link, queryOf } from "./api.js";
+import { ask, link, picture, queryOf } from "./api.js";
 import { h, refill } from "./dom.js";
 import { ago, brief, count, duration, money, percent, plural, signed } from "./format.js";
 import { badge, bar, colour, successWord } from "./marks.js";
@@ -112,7 +112,7 @@ function heading(run) {
     h("summary", {}, "About this run"),
     h("p", { class: "muted path" }, run.path),
     run.pictures.map((name) =>
-      h("img", { src: `picture?${encode({ run: run.name, name })}`, alt: name, loading: "lazy" }),
+      h("img", { src: picture(run.name, name), alt: name, loading: "lazy" }),
     ),
     ["config", "report"].map(
       (name) => run[name] && h("details", {}, h("summary", {}, `${name}.json`), h("pre", {}, run[name])),

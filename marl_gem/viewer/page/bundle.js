@@ -1,0 +1,183 @@
+// The answers of a bundle: static pages, whose data lie in files beside them. Only these pages load this script.
+
+"use strict";
+
+globalThis.bundle = (() => {
+  const texts = new Map(); // the name of a data file: its content
+  const loading = new Map();
+  const policy = globalThis.trustedTypes?.createPolicy("bundle", {
+    createScriptURL(address) {
+      if (!/^data\/\d+\/(run|episodes)-\d+\.js$/.test(address)) throw new Error(`no file of this bundle: ${address}`);
+      return address;
+    },
+  });
+
+  /** Objects without a prototype: an agent may be called "constructor" or "__proto__". */
+  const bare = (_, value) =>
+    value && typeof value === "object" && !Array.isArray(value) ? Object.setPrototypeOf(value, null) : value;
+
+  /** A data file calls this with its name and its content, which is JSON. */
+  const add = (name, text) => texts.set(name, text);
+
+  /** The content of a data file, parsed anew each time, so that nobody changes what others get. */
+  async function read(name) {
+    if (!texts.has(name)) {
+      if (!loading.has(name)) loading.set(name, load(name));
+      await loading.get(name);
+    }
+    return JSON.parse(texts.get(name), bare);
+  }
+
+  function load(name) {
+    const script = document.createElement("script");
+    const address = `data/${name}.js`;
+    script.src = policy ? policy.createScriptURL(address) : address;
+    return new Promise((done, fail) => {
+      script.onload = () => done(script.remove());
+      script.onerror = () => fail(new Error(`${address} is missing: copy the complete folder`));
+      document.head.append(script);
+    });
+  }
+
+  const numberOf = async (run) => {
+    const number = (await read("index")).names.indexOf(run);
+    if (number < 0) throw new Error(`there is no run ${JSON.stringify(run)} in these pages`);
+    return number;
+  };
+
+  const readRun = async (run) => read(`${await numberOf(run)}/run-0`);
+
+  async function readEpisode(run, key) {
+    const { rows, chunks } = await readRun(run);
+    const index = rows.findIndex((row) => row.key === key);
+    const found = index >= 0 ? index : rows.findIndex((row) => row.id === key);
+    if (found < 0) throw new Error(`these pages have no episode ${JSON.stringify(key)} of ${run}`);
+    const episodes = await read(`${await numberOf(run)}/episodes-${chunks[found]}`);
+    return episodes.find((episode) => episode.key === rows[found].key);
+  }
+
+  // Which episodes are shown, as `marl_gem.viewer.query` says it
+
+  const FILTERS = {
+    success: (row, outcomes) => outcomes.some((outcome) => outcome.success),
+    failure: (row, outcomes) => outcomes.some((outcome) => !outcome.success),
+    win: (row, outcomes) => outcomes.some((outcome) => outcome.label === "win"),
+    draw: (row, outcomes) => outcomes.some((outcome) => outcome.label === "draw"),
+    loss: (row, outcomes) => outcomes.some((outcome) => outcome.label === "loss"),
+    error: (row) => row.error != null,
+    illegal: (row, outcomes, agents) => agents.some((agent) => agent in row.illegal),
+    truncated: (row) => Boolean(row.limit) || row.ending === "truncated",
+  };
+
+  const SORTS = {
+    turns: (row) => row.turns,
+    tokens: (row) => row.tokens,
+    cost: (row) => row.cost ?? -1,
+    seconds: (row) => row.seconds,
+    return: (row, agents) => row.returns[agents.find((agent) => agent in row.returns)] ?? 0,
+    seed: (row) => Number(row.seed),
+    task: (row) => -(row.task ?? 1),
+  };
+
+  const agentsOf = (row, { seat, model }) =>
+    Object.keys({ ...row.returns, ...row.models }).filter(
+      (agent) => (!seat || seat === agent) && (!model || row.models[agent] === model),
+    );
+
+  function fits(row, query) {
+    const filters = [query.filter ?? []].flat();
+    if (filters.includes("failed") && !row.key.startsWith("e")) return false;
+    if (row.broken) {
+      const asked = query.seat || query.model || query.grade || query.reason || (query.task ?? "") !== "";
+      return filters.every((name) => ["failed", "broken"].includes(name)) && !asked;
+    }
+    if (filters.includes("broken")) return false;
+    const agents = agentsOf(row, query);
+    if (!agents.length && (query.seat || query.model)) return false;
+    if ((query.task ?? "") !== "" && String(row.task) !== String(query.task)) return false;
+    if (query.grade && row.grade !== query.grade) return false;
+    const outcomes = agents.filter((agent) => agent in row.outcomes).map((agent) => row.outcomes[agent]);
+    if (query.reason && !outcomes.some((outcome) => outcome.reason === query.reason)) return false;
+    return filters.every((name) => FILTERS[name]?.(row, outcomes, agents) ?? true);
+  }
+
+  async function select(run, query) {
+    const { rows, chunks } = await readRun(run);
+    let found = rows.filter((row) => fits(row, query));
+    if (query.text) {
+      const keys = await keysWith(run, new Set(chunks), query.text.toLowerCase());
+      found = found.filter((row) => keys.has(row.key));
+    }
+    if (!query.sort) return query.reverse ? found.reverse() : found;
+    const value = (row) => SORTS[query.sort](row, agentsOf(row, query));
+    const sign = query.reverse ? 1 : -1;
+    const sorted = found.filter((row) => !row.broken).sort((a, b) => sign * (value(a) - value(b)));
+    return [...sorted, ...found.filter((row) => row.broken)];
+  }
+
+  async function keysWith(run, chunks, text) {
+    const number = await numberOf(run);
+    const keys = new Set();
+    for (const chunk of chunks)
+      for (const episode of await read(`${number}/episodes-${chunk}`)) {
+        const parts = (episode.turns ?? []).flatMap((turn) => [...turn.observation, ...turn.response]);
+        parts.push(...(episode.ends ?? []).flatMap((end) => end.observation));
+        const words = parts.flatMap((part) => [part.name ?? "", (part.label ?? "") + part.text]);
+        words.push(episode.id ?? "", episode.raw ?? "", episode.error?.message ?? "");
+        if (words.some((word) => word.toLowerCase().includes(text))) keys.add(episode.key);
+      }
+    return keys;
+  }
+
+  async function position({ run, key, ...query }) {
+    const found = await select(run, query);
+    const index = found.findIndex((row) => row.key === key);
+    const near = (step) => (index < 0 ? null : (found[index + step]?.key ?? null));
+    return { index: index < 0 ? null : index, total: found.length, before: near(-1), after: near(1) };
+  }
+
+  /** An episode of the same task in another run or in this one, or else the next one. */
+  async function counterpart({ run, key, other }) {
+    const rows = (await readRun(run)).rows;
+    const episode = rows.find((row) => row.key === key);
+    const near = (await readRun(other || run)).rows.filter((row) => (other && other !== run) || row.key !== key);
+    const same = near.filter((row) => row.seed && row.scenario === episode.scenario && row.seed === episode.seed);
+    same.sort((a, b) => (a.repeat !== episode.repeat) - (b.repeat !== episode.repeat));
+    const isLater = (row) => row.key.startsWith("e") === key.startsWith("e") && near.some((each) => each.key === row.key);
+    const after = rows.slice(rows.indexOf(episode) + 1).filter(isLater);
+    return { key: [...same, ...(other && other !== run ? [] : after), ...near][0]?.key ?? null, same: same.length > 0 };
+  }
+
+  const answers = {
+    runs: async () => (await read("index")).runs,
+    run: async ({ run }) => (await readRun(run)).run,
+    progress: async () => ({ reading: null }),
+    curves: async ({ run, stamp }) => {
+      const { curves } = await readRun(run);
+      if (!curves) throw new Error(`${run} is no training run`);
+      return stamp === curves.stamp ? { stamp } : curves;
+    },
+    episodes: async ({ run, start = 0, count = 100, ...query }) => {
+      const found = await select(run, query);
+      return { total: found.length, rows: found.slice(start, Number(start) + Number(count)) };
+    },
+    position,
+    counterpart,
+    episode: ({ run, key }) => readEpisode(run, key),
+    record: async ({ run, key }) => ({ record: JSON.stringify(await readEpisode(run, key), null, 1) }),
+  };
+
+  async function answer(question, parameters) {
+    if (!Object.hasOwn(answers, question)) throw new Error("Shared pages do not have this; marl-gem view shows it.");
+    return answers[question](parameters);
+  }
+
+  /** The address of a picture of a run, which has been asked for before. */
+  const picture = (run, name) => {
+    const number = JSON.parse(texts.get("index")).names.indexOf(run);
+    const { pictures } = JSON.parse(texts.get(`${number}/run-0`)).run;
+    return `data/${number}/${pictures.indexOf(name)}.png`;
+  };
+
+  return { add, answer, picture };
+})();
