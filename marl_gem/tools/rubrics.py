@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from marl_gem.errors import ConfigError, LLMError, MissingPackage
@@ -56,7 +56,7 @@ def fits_schema(text: str, schema: dict[str, Any] | str) -> float:
         MissingPackage: jsonschema is not installed.
     """
     try:
-        import jsonschema
+        import jsonschema  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingPackage("jsonschema", "mcp", "a reward by JSON schema") from error
     fenced = re.fullmatch(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", text, re.DOTALL)
@@ -74,7 +74,7 @@ class Model(Protocol):
     @property
     def name(self) -> str: ...
 
-    complete: Callable[..., Awaitable[Any]]
+    async def complete(self, messages: Any, sampling: Any, seed: int) -> Any: ...
 
 
 def judge(model: Model, question: str, sampling: Any, scale: float = 10.0) -> Reward:
