@@ -78,6 +78,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     order: TaskOrder = "listed"
     # How often each task is played.
     repeats: int = 1
+    # What `reset` gets in every episode, besides the number of the task.
+    reset: dict[str, Any] = {}
     # Everything random follows from it.
     seed: int = 0
     # The limits of each episode.
