@@ -39,8 +39,8 @@ class Summary(msgspec.Struct, gc=False):
     `final_infos` holds what decides the outcome: `success`, `failure` and `illegal`, of the agents that have them.
     `tokens` counts what all models read and wrote; `cost` is in US dollars, without responses from a cache, and None if
     the price of any other is unknown; `seconds` is the time that the episode took; `tags` the teams and roles; `task`
-    the task's number where the scenario numbers its tasks. `outcomes` is filled in by `RunReader`, because older records
-    do not say whether they are contests, and all episodes of a run together do.
+    the task's number where the scenario numbers its tasks. `outcomes` is filled in by `RunReader`, because older
+    records do not say whether they are contests, and all episodes of a run together do.
     """
 
     id: str
