@@ -109,6 +109,17 @@ Wrappers = Annotated[
 ]
 
 
+ResetOptions = Annotated[
+    list[str] | None,
+    typer.Option("--reset", metavar="NAME=VALUE", help="An option of every episode's reset. May be repeated."),
+]
+
+
+def read_reset(options: list[str] | None) -> dict[str, Any]:
+    """The options that `reset` gets in every episode."""
+    return apply_overrides({}, options or [])
+
+
 Tools = Annotated[
     list[str] | None,
     typer.Option(

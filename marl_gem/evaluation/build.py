@@ -105,6 +105,8 @@ def command(plan: Plan) -> str | None:
         words += [f"--max-{name}", f"{limit:g}"]
     for name, value in config.options.items():
         words += ["-o", f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
+    for name, value in config.reset.items():
+        words += ["--reset", f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
     for text in wrappers:
         words += ["--wrap", text]
     return shlex.join(words)
