@@ -99,9 +99,11 @@ def test_the_layout_holds_with_everything_unfolded(tmp_path: Path, show: Callabl
     page = show(tmp_path)
     found = []
     for name in ("failed", "languages", "village"):
+        page.tab.goto("about:blank")
         tab = page.go(f"#/episode?run={name}&key=1")
         tab.wait_for_selector(".turns[data-complete]")
         page.press("e")
+        tab.wait_for_selector("main details:not([open])", state="detached")
         found += problems(tab, f"{name}-unfolded")
     assert not found, "\n".join(found)
 
