@@ -45,6 +45,8 @@ class EpisodeBuilder:
         self.error: EpisodeError | None = None
         self.roles: dict[str, Role] = {}
         """The role of each agent that was asked to act."""
+        self.tags: dict[str, dict[str, str]] = {}
+        """The team and the role of each agent, as infos name them."""
         self._copier = PlainCopier(record_limit)
         self._final_infos: dict[str, dict[str, Any]] = {}
         self._returns_at_end: dict[str, float] = {}
@@ -62,8 +64,14 @@ class EpisodeBuilder:
         """
         return (
             {agent: self._observation(given, "observations", agent) for agent, given in observations.items()},
-            {agent: self._info(given, agent) for agent, given in infos.items()},
+            {agent: self._tagged(self._info(given, agent), agent) for agent, given in infos.items()},
         )
+
+    def _tagged(self, info: dict[str, Any], agent: str) -> dict[str, Any]:
+        if "team" in info or "role" in info:
+            found = {name: info[name] for name in ("team", "role") if type(info.get(name)) is str}
+            self.tags[agent] = {**self.tags.get(agent, {}), **found}
+        return info
 
     def _observation(self, given: Any, *where: object) -> Observation:
         copied: Any = self._copier.copy(given, *where)
@@ -197,6 +205,7 @@ class EpisodeBuilder:
             error=self.error,
             roles=self.roles,
             final_infos=self._final_infos,
+            tags=self.tags,
             seconds=round(time.monotonic() - self._started, 6),
             **{name: copy(value, name) for name, value in episode_fields.items()},
         )

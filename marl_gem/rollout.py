@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -147,11 +148,14 @@ class _Jobs(AsyncIterator[Job]):
         raise StopAsyncIteration
 
 
-def collect(make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64) -> list[Episode]:
+def collect(
+    make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurrency: int = 64, warn: bool = True
+) -> list[Episode]:
     """Play many episodes from synchronous code, and return them in the order of the jobs.
 
     Args:
         make, jobs, concurrency: as in `stream`. A job without an id gets its position in `jobs`.
+        warn: whether a RuntimeWarning says so if all episodes failed; false for callers that look at their errors.
 
     Raises:
         ValueError: two jobs have the same id, or `concurrency` is less than 1.
@@ -163,8 +167,14 @@ def collect(make: Callable[[], MultiAgentEnv], jobs: Iterable[Job], *, concurren
     async def play_all() -> dict[str, Episode]:
         return {episode.id: episode async for episode in stream(make, jobs, concurrency=concurrency)}
 
-    episodes = asyncio.run(play_all())
-    return [episodes[job.id] for job in jobs]
+    played = asyncio.run(play_all())
+    episodes = [played[job.id] for job in jobs]
+    if warn and episodes and all(episode.error for episode in episodes) and (error := episodes[0].error):
+        where = f"{error.origin}, agent {error.agent!r}" if error.agent else error.origin
+        what = f"all {len(episodes)} episodes failed, the first" if len(episodes) > 1 else "the episode failed"
+        text = f"{what} in {where}: {error.type}: {error.message}; episode.error says why"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    return episodes
 
 
 def _release(env: MultiAgentEnv, threads: EnvThreads) -> None:

@@ -87,6 +87,12 @@ class InfoKeys(TypedDict, total=False):
     # `marl-gem play`.
     reason: str
 
+    # The agent's team and its role in this episode, such as "wolves" and "seer", where a scenario has them. Written by
+    # the scenario, mostly in `_reset`; what is written last counts. Read by evaluation, which has rows for each, and in
+    # contests: the agents of a team win together. A language model is never shown them.
+    team: str
+    role: str
+
     # The number of the task this episode is about, from 0 to `env.tasks - 1`. Written by scenarios with several tasks,
     # in the infos of `reset`. Read by scripted policies; a language model is never shown it.
     task: int
@@ -268,6 +274,8 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `roles` holds the role of each agent that was asked to act. (A policy may give its model more instructions; these
     are in the tokens only.) Records of older versions have none.
+
+    `tags` holds for each agent its "team" and its "role", where the scenario's infos named them.
     """
 
     id: str
@@ -287,6 +295,7 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     final_infos: dict[str, dict[str, Any]] = {}
     seconds: float = 0.0
     zero_sum: bool | None = None
+    tags: dict[str, dict[str, str]] = {}
 
     def turns_of(self, agent: str) -> list[Turn]:
         """The turns of one agent, in order."""

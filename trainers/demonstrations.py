@@ -30,7 +30,7 @@ def collect_demonstrations(config: TrainConfig) -> list[list[Episode]]:
             for agent in spec.inspect().agents
         }
         seeds = [derive_seed(config.seed, "random game", index + episode) for episode in range(count)]
-        found.append(completed(collect(spec.make, [Job(seed, seating) for seed in seeds])))
+        found.append(completed(collect(spec.make, [Job(seed, seating) for seed in seeds], warn=False)))
         index += count
     return found
 

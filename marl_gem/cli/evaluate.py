@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -18,7 +18,19 @@ from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
 from marl_gem.cli.fitted_table import FittedMarkdown
 from marl_gem.cli.interrupts import stop_on_interrupt
-from marl_gem.cli.terminal import Options, Tools, Wrappers, as_trained, err, number, out, person, read_scenario
+from marl_gem.cli.terminal import (
+    Options,
+    ResetOptions,
+    Tools,
+    Wrappers,
+    as_trained,
+    err,
+    number,
+    out,
+    person,
+    read_reset,
+    read_scenario,
+)
 from marl_gem.errors import ConfigError
 from marl_gem.evaluation import (
     Budget,
@@ -104,6 +116,7 @@ def evaluate(
     wrappers: Wrappers = None,
     tools: Tools = None,
     options: Options = None,
+    reset: ResetOptions = None,
 ) -> None:
     """Evaluate policies: success, returns, tokens, cost and more, with intervals, and every episode on disk.
 
@@ -114,7 +127,7 @@ def evaluate(
     """
     asked = _Asked(scenario, folder, resume, ("eval", "grid"), options, wrappers, tools)
     limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
-    numbers = asked.numbers(n, repeats, seed, limits, tasks, shuffle)
+    numbers = asked.numbers(n, repeats, seed, limits, tasks, shuffle, read_reset(reset))
     assignments = list(map(parse_assignment, seats)) if seats else asked.stored_seats()
     spec = asked.spec(spec for _, spec in assignments)
     info = spec.inspect()
@@ -162,6 +175,7 @@ def tournament(
     wrappers: Wrappers = None,
     tools: Tools = None,
     options: Options = None,
+    reset: ResetOptions = None,
 ) -> None:
     """Let players meet, each in every seat equally often, and rate them.
 
@@ -170,7 +184,7 @@ def tournament(
     """
     asked = _Asked(scenario, folder, resume, ("tournament",), options, wrappers, tools)
     limits = Limits(max_turns, max_tokens, max_seconds, max_cost)
-    numbers = asked.numbers(n, None, seed, limits, tasks, shuffle)
+    numbers = asked.numbers(n, None, seed, limits, tasks, shuffle, read_reset(reset))
     named = _by_name(players) if players else asked.stored_players()
     spec = asked.spec(named.values())
     info, models = spec.inspect(), Models(cache)
@@ -207,7 +221,14 @@ class _Asked:
         self._options, self._wrappers, self._tools = options, wrappers, tools
 
     def numbers(
-        self, n: int | None, repeats: int | None, seed: int | None, limits: Limits, tasks: str | None, shuffle: bool
+        self,
+        n: int | None,
+        repeats: int | None,
+        seed: int | None,
+        limits: Limits,
+        tasks: str | None,
+        shuffle: bool,
+        reset: dict[str, Any],
     ) -> Numbers:
         """How much is played."""
         before = self.stored
@@ -218,6 +239,7 @@ class _Asked:
             before.limits if before and limits == Limits() else limits,
             None if tasks is None else read_tasks(tasks),
             "shuffled" if shuffle else None,
+            reset,
         )
         return numbers.continued(before) if before else numbers
 

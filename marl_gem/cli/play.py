@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import asyncio
+import sys
+from collections.abc import Mapping
+from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from marl_gem import bounds
-from marl_gem.cli.exit_codes import CommandFailed
+from marl_gem.cli.exit_codes import CommandFailed, ExitCode
+from marl_gem.cli.played import Rounds, show_end, show_episode
 from marl_gem.cli.terminal import (
     Options,
+    ResetOptions,
     Tools,
     Wrappers,
     as_trained,
+    err,
     number,
     out,
     person,
     plain,
+    read_reset,
     read_scenario,
     show_tallies,
 )
 from marl_gem.evaluation.tally import tally
 from marl_gem.export.target import export_target
-from marl_gem.policies import HumanPolicy
-from marl_gem.rollout import Job, collect
+from marl_gem.policies import HumanPolicy, Policy
+from marl_gem.policies.human import HELP, InputEnded, Interrupted, PersonLeft
+from marl_gem.rollout import Job, stream
 from marl_gem.seeding import derive_seed
-from marl_gem.specs import assign_seats, load_policies, parse_assignment
+from marl_gem.specs import ScenarioSpec, assign_seats, load_policies, parse_assignment
 from marl_gem.types import Episode, to_json
-from marl_gem.views import as_text
 
 
 def play(
@@ -45,48 +51,90 @@ def play(
             help="WHO is human, random, a run's folder, a model such as tiny@URL ... May be repeated.",
         ),
     ] = None,
-    games: Annotated[int, number(bounds.GAMES, "-n", "--games", help="How many episodes.")] = 1,
+    count: Annotated[int, number(bounds.GAMES, "-n", "--games", help="How many episodes.")] = 1,
     seed: Annotated[int, number(bounds.SEED, help="Fixes every random choice but yours.")] = 0,
     wrappers: Wrappers = None,
     tools: Tools = None,
     options: Options = None,
+    reset: ResetOptions = None,
     record: Annotated[Path | None, typer.Option("--out", help="Write the episodes to this JSONL file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file in --out if it exists.")] = False,
 ) -> None:
-    """Play: you against a trained policy, or policies against each other. Agents without a --seat play at random."""
+    """Play: you against a trained policy, or policies against each other. Agents without a --seat play at random.
+
+    Whoever plays as human calls tools as /NAME argument=value and leaves with /quit; --out keeps what was played.
+    """
     spec = read_scenario(scenario, options, wrappers, tools)
     policies = assign_seats(map(parse_assignment, seats or []), spec.inspect())
     spec = as_trained(spec, policies.values())
     seating = load_policies(policies, spec, human=person)
-    human = any(isinstance(policy, HumanPolicy) for policy in seating.values())
-    jobs = [Job(derive_seed(seed, "play", game), seating, str(game)) for game in range(games)]
+    people = [agent for agent, policy in seating.items() if isinstance(policy, HumanPolicy)]
+    if people:
+        out.print(plain(HELP, "dim"))
+    jobs = [Job(derive_seed(seed, "play", index), seating, str(index), read_reset(reset)) for index in range(count)]
     with export_target(record, force=force) if record else nullcontext() as draft:
         if draft:
             draft.touch()  # a file that cannot be written is an error before the first episode
-        episodes = collect(spec.make, jobs, concurrency=1 if human else min(games, 256))
+        episodes, interrupted = _play(spec, jobs, people)
+        if interrupted and not episodes:
+            raise KeyboardInterrupt
         if draft:
             draft.write_text("".join(f"{to_json(episode)}\n" for episode in episodes), "utf-8")
+    _show(episodes, seating, people, count)
+    if record and len(episodes) < count:
+        err.print(plain(f"{len(episodes)} of {count} episodes are in {record}"), soft_wrap=True)
+    if interrupted:
+        sys.exit(ExitCode.INTERRUPTED)
+    if any(_left(episode) == InputEnded.__name__ for episode in episodes):
+        sys.exit(ExitCode.FAILED)
+
+
+def _play(spec: ScenarioSpec, jobs: list[Job], people: list[str]) -> tuple[list[Episode], bool]:
+    """The episodes in the order of the jobs, and whether Ctrl-C ended them early; a person may end them early too."""
+    played: list[Episode] = []
+
+    async def play_all() -> None:
+        make = (lambda: Rounds(spec.make(), people)) if people else spec.make
+        async with aclosing(stream(make, jobs, concurrency=1 if people else min(len(jobs), 256))) as episodes:
+            async for episode in episodes:
+                played.append(episode)
+                if _left(episode):
+                    return
+
+    interrupted = False
+    try:
+        asyncio.run(play_all())
+    except KeyboardInterrupt:
+        interrupted = True
+    interrupted |= any(_left(episode) == Interrupted.__name__ for episode in played)
+    return sorted(played, key=lambda episode: int(episode.id)), interrupted
+
+
+def _left(episode: Episode) -> str:
+    """How a person left the episode, as the name of an exception; empty if nobody did."""
+    names = {kind.__name__ for kind in (PersonLeft, InputEnded, Interrupted)}
+    return episode.error.type if episode.error and episode.error.type in names else ""
+
+
+def _show(episodes: list[Episode], seating: Mapping[str, Policy], people: list[str], count: int) -> None:
+    """The episode, how each ended in which a person took part, or counts of many.
+
+    Raises:
+        CommandFailed: an episode failed, for another reason than that a person left.
+    """
+    finished = []
     for episode in episodes:
-        if episode.error:
-            raise CommandFailed(f"game {episode.id} failed in {episode.error.origin}: {episode.error.message}")
-        if human or games == 1:
-            _show(episode, human)
-    if games > 1:
-        tallies = {agent: tally(episodes, agent) for agent in seating}
-        show_tallies(tallies, f"{games} episodes", {agent: policy.name for agent, policy in seating.items()})
-
-
-def _show(episode: Episode, human: bool) -> None:
-    """One game as text: all of it, or for a person who took part only how it ended."""
-    if not human:
-        for turn in episode.turns:
-            out.print(plain(as_text(turn.observation), "dim"))
-            who, text = f" ({episode.models[turn.agent]}): ", turn.response.text
-            out.print(Text.assemble(plain(turn.agent, "bold"), plain(who + text)))
-    for agent, info in episode.final_infos.items():
-        if human and episode.models.get(agent) == "human":
-            out.print(plain(as_text(info["final_observation"])))
-        if reason := info.get("illegal") or info.get("reason"):
-            out.print(plain(f"{agent}: {reason}"))
-    returns = ", ".join(f"{agent} {value:+g}" for agent, value in episode.returns.items())
-    out.print(Text.assemble((episode.ending, "bold"), plain(f" after {len(episode.turns)} turns: {returns}")))
+        if episode.error and _left(episode):
+            err.print(plain(f"after {len(episode.turns)} turns {episode.error.message}"), soft_wrap=True)
+        elif episode.error:
+            raise CommandFailed(f"episode {episode.id} failed in {episode.error.origin}: {episode.error.message}")
+        else:
+            finished.append(episode)
+            if people:
+                show_end(episode, people)
+            elif count == 1:
+                show_episode(episode)
+    if count > 1 and finished:
+        tallies = {agent: tally(finished, agent) for agent in seating}
+        names = {agent: policy.name for agent, policy in seating.items()}
+        show_tallies(tallies, f"{len(finished)} episodes", names)

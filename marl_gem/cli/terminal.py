@@ -109,6 +109,17 @@ Wrappers = Annotated[
 ]
 
 
+ResetOptions = Annotated[
+    list[str] | None,
+    typer.Option("--reset", metavar="NAME=VALUE", help="An option of every episode's reset. May be repeated."),
+]
+
+
+def read_reset(options: list[str] | None) -> dict[str, Any]:
+    """The options that `reset` gets in every episode."""
+    return apply_overrides({}, options or [])
+
+
 Tools = Annotated[
     list[str] | None,
     typer.Option(
@@ -183,7 +194,10 @@ def _show_shares(counted: Sequence[tuple[int, int]]) -> Text:
     return Text.assemble(f"{sum(shares) / len(shares):.1f}% ", (f"{min(shares):.1f}-{max(shares):.1f}", "dim"))
 
 
-def _show_mean(means: Sequence[float], interval: tuple[float, float]) -> Text:
-    """The mean of a seat with its 95% interval, or that of several seats with the least and the greatest."""
-    low, high = interval if len(means) == 1 else (min(means), max(means))
+def _show_mean(means: Sequence[float], interval: tuple[float, float] | None) -> Text:
+    """The mean of a seat with its 95% interval, if there is one, or that of several seats with the least and the
+    greatest."""
+    if len(means) == 1 and interval is None:
+        return Text(f"{means[0]:.3f}")
+    low, high = interval if interval and len(means) == 1 else (min(means), max(means))
     return Text.assemble(f"{sum(means) / len(means):.3f} ", (f"{low:.3f} to {high:.3f}", "dim"))

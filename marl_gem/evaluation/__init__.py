@@ -16,6 +16,7 @@ tally         counts of wins, draws, losses and successes
 head_to_head  a policy against an opponent, in every seat
 regrade       recorded episodes that are scored again; rescored says what changed
 estimates     means with intervals, pass^k
+by_tag        results by team and role
 tasks         success by task, reasons, trivial baselines
 tournament    standings and ratings
 report        the records of report.json; build makes them, markdown and pictures show them

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 import marl_gem
+from marl_gem.evaluation.by_tag import by_tag
 from marl_gem.evaluation.estimates import estimate, passes
 from marl_gem.evaluation.plan import Match, Plan
 from marl_gem.evaluation.report import (
@@ -104,6 +105,8 @@ def command(plan: Plan) -> str | None:
         words += [f"--max-{name}", f"{limit:g}"]
     for name, value in config.options.items():
         words += ["-o", f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
+    for name, value in config.reset.items():
+        words += ["--reset", f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
     for text in wrappers:
         words += ["--wrap", text]
     return shlex.join(words)
@@ -132,6 +135,10 @@ def _match(plan: Plan, number: int, finished: Mapping[str, EpisodeSummary]) -> M
         cost=total_cost(episode.cost for episode in episodes),
         seconds=_mean([episode.seconds for episode in episodes]),
         agents={agent: _agent(plan, agent, list(tasks.values())) for agent in agents},
+        by_tag=by_tag(
+            ((task, episode, match.labels) for task, repeats in tasks.items() for episode in repeats),
+            plan.numbers.seed,
+        ),
         by_task=() if plan.info.tasks is None else by_task(tasks, agents, plan.info.grades),
     )
 

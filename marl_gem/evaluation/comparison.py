@@ -186,7 +186,8 @@ def _difference(before: _ByTask, after: _ByTask, share: bool, seed: int, *parts:
         for task, found in before.items()
     ]
     paired = [found for found in pairs if found]
-    return Difference(each[0], each[1], estimate(paired, seed) if paired else _independent(*each))
+    difference = estimate(paired, seed, within=(-1.0, 1.0) if share else None) if paired else _independent(*each)
+    return Difference(each[0], each[1], difference)
 
 
 def _independent(before: Estimate | None, after: Estimate | None) -> Estimate | None:

@@ -17,46 +17,65 @@ class Estimate(msgspec.Struct, frozen=True):
     """A mean and its 95% interval."""
 
     mean: float
-    # The bounds of the interval; None where there is only one task.
+    # The bounds of the interval; None where nothing says how much values vary: there is only one task, or all agree,
+    # and the values have no bounds.
     low: float | None
     high: float | None
     # How many values there are. They may be of fewer tasks.
     n: int
 
 
-def estimate(tasks: Sequence[Sequence[float]], seed: int, proportion: bool = False) -> Estimate | None:
+def estimate(
+    tasks: Sequence[Sequence[float]],
+    seed: int,
+    proportion: bool = False,
+    within: tuple[float, float] | None = None,
+) -> Estimate | None:
     """The mean of all values and its 95% interval by bootstrap (Efron, 1979), which draws tasks, not values:
     repeats of one task are alike, and taking them for independent would make the interval too narrow. With more than
     `MOST_RESAMPLED` tasks it is the interval that infinitely many resamples of infinitely many tasks would give.
 
+    Where all tasks have the same mean, or there is one task, a bootstrap would give an interval of no width. Then it is
+    that of `agreeing`, for values that have bounds, and none for others.
+
     Args:
         tasks: the values of each task.
         seed: fixes the resamples.
-        proportion: the values lie from 0 to 1. Where all are 0 or all are 1, a bootstrap would give an interval
-            of no width; then it is Wilson's for as many trials as there are tasks.
+        proportion: the values lie from 0 to 1.
+        within: the bounds of the values, if they have other ones.
 
     Returns:
         None if there is no value.
     """
+    within = (0.0, 1.0) if proportion else within
     sums = [(math.fsum(values), len(values)) for values in tasks if values]
     n = sum(count for _, count in sums)
     if not n:
         return None
     mean = math.fsum(total for total, _ in sums) / n
-    if proportion and mean in (0.0, 1.0):
-        low, high = wilson(len(sums) if mean else 0, len(sums))
+    means = [total / count for total, count in sums]
+    if max(means) - min(means) <= 1e-12 * max(1.0, abs(mean)):
+        low, high = agreeing(mean, len(sums), *within) if within else (None, None)
         return Estimate(mean, low, high, n)
-    if len(sums) == 1:
-        return Estimate(mean, None, None, n)
     if len(sums) > MOST_RESAMPLED:
         half = 1.96 * math.sqrt(math.fsum((total - mean * count) ** 2 for total, count in sums)) / n
-        low, high = mean - half, mean + half
-        return Estimate(mean, max(low, 0.0), min(high, 1.0), n) if proportion else Estimate(mean, low, high, n)
-    means = sorted(_resampled(sums, random.Random(seed)))
-    return Estimate(mean, quantile(means, 0.025), quantile(means, 0.975), n)
+        least, most = within or (-math.inf, math.inf)
+        return Estimate(mean, max(mean - half, least), min(mean + half, most), n)
+    resampled = sorted(_resampled(sums, random.Random(seed)))
+    return Estimate(mean, quantile(resampled, 0.025), quantile(resampled, 0.975), n)
 
 
-def wilson(successes: int, trials: int) -> tuple[float, float]:
+def agreeing(value: float, count: int, low: float, high: float) -> tuple[float, float]:
+    """The 95% interval of a mean when all of `count` values from `low` to `high` were the same.
+
+    By Wilson's interval, at least some share of all values is this one; the others may lie anywhere within the bounds.
+    At 0 and 1 this is Wilson's interval itself.
+    """
+    share = wilson(count, count)[0]
+    return low + share * (value - low), high - share * (high - value)
+
+
+def wilson(successes: float, trials: int) -> tuple[float, float]:
     """The 95% interval of a proportion (Wilson, 1927); good at 0 and 1 too. `trials` is at least 1."""
     z, share = 1.96, successes / trials
     centre = share + z * z / (2 * trials)

@@ -49,7 +49,7 @@ def head_to_head(
         for seat in seats
         for game in range(games)
     ]
-    episodes = collect(make, jobs, concurrency=min(len(jobs), 1024))
+    episodes = collect(make, jobs, concurrency=min(len(jobs), 1024), warn=False)
     contest = contest_of(episodes) if contest is None else contest
     by_seat = {seat: episodes[index * games : (index + 1) * games] for index, seat in enumerate(seats)}
     return {seat: tally(played, seat, contest) for seat, played in by_seat.items()}, episodes

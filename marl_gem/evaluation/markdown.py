@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import TypeVar
 from urllib.parse import quote
 
-from marl_gem.evaluation.estimates import estimate
 from marl_gem.evaluation.markup import (
     NOTHING,
     block,
@@ -22,11 +21,10 @@ from marl_gem.evaluation.markup import (
     transposed,
 )
 from marl_gem.evaluation.ratings import SCALE
-from marl_gem.evaluation.report import AgentReport, MatchReport, Rating, Report, TriesReport
+from marl_gem.evaluation.report import AgentReport, MatchReport, Rating, Report, TagReport, TriesReport
 from marl_gem.evaluation.seat_cells import every_seat, seat_table, success_word, usage_cells
 from marl_gem.evaluation.seat_groups import MANY
-from marl_gem.evaluation.tasks import ranked
-from marl_gem.seeding import derive_seed
+from marl_gem.evaluation.tasks import by_grade, ranked
 
 Shared = TypeVar("Shared")
 _LISTED = 12
@@ -88,10 +86,31 @@ def _evaluation(report: Report) -> list[str]:
     (match,) = report.matches
     return [
         *seat_table(report, match),
+        *_by_tag(report, match.by_tag),
         *_trivial_baselines(report),
         *_reasons(report, match.agents),
         *_passes(match.agents),
     ]
+
+
+def _by_tag(report: Report, found: Sequence[TagReport]) -> list[str]:
+    """A table for teams and one for roles, where the scenario names them."""
+    tables = []
+    for tag, group in groupby(found, lambda numbers: numbers.tag):
+        listed = list(group)
+        player = ["player"] if any(numbers.player for numbers in listed) else []
+        rows = [
+            [
+                quoted(numbers.name),
+                *([quoted(numbers.player)] if player else []),
+                f"{numbers.success.n:,}",
+                estimate_text(numbers.success, share=True),
+                estimate_text(numbers.return_, share=False),
+            ]
+            for numbers in listed
+        ]
+        tables += [f"**By {tag}**", table([tag, *player, "seats", success_word(report), "mean return"], rows)]
+    return tables
 
 
 def _trivial_baselines(report: Report) -> list[str]:
@@ -192,15 +211,10 @@ def _by_task(report: Report) -> list[str]:
 def _by_grade(report: Report, tasks: Mapping[int, TriesReport]) -> list[str]:
     """A table of success by the tasks' grades, where they have any."""
     grades = {task.task: task.grade for match in report.matches for task in match.by_task if task.grade}
-    tries: dict[str, list[TriesReport]] = {}
-    for task, found in tasks.items():
-        if task in grades:
-            tries.setdefault(grades[task], []).append(found)
-    rows = []
-    for grade, listed in sorted(tries.items()):
-        successes = [[number < found.solved for number in range(found.tries)] for found in listed]
-        success = estimate(successes, derive_seed(report.config.seed, "bootstrap", "grade"), proportion=True)
-        rows.append([quoted(grade), str(len(listed)), estimate_text(success, share=True)])
+    rows = [
+        [quoted(grade), str(count), estimate_text(success, share=True)]
+        for grade, (count, success) in by_grade(tasks, grades, report.config.seed).items()
+    ]
     return [table(["grade", "tasks", success_word(report)], rows)] if rows else []
 
 
@@ -310,6 +324,7 @@ def _tournament(report: Report) -> list[str]:
         transposed(columns) if len(columns) <= MANY else by_row(columns),
         "**Score of each seat, averaged over the players**",
         table(["seat", "score"], seats),
+        *_by_tag(report, tournament.by_tag),
     ]
 
 

@@ -99,6 +99,8 @@ class Numbers(msgspec.Struct, frozen=True):
     tasks: tuple[int, ...] | None = None
     # The order that the n tasks are taken from; None: by grade where the scenario's tasks have grades, else listed.
     order: TaskOrder | None = None
+    # The options that `reset` gets in every episode, besides the number of the task.
+    reset: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
         bounds.check_all("", self, {"n": bounds.TASKS, "repeats": bounds.REPEATS, "seed": bounds.SEED})
@@ -108,13 +110,14 @@ class Numbers(msgspec.Struct, frozen=True):
             raise ConfigError(f"tasks are numbers from 0 up, each once, and at least one; not {self.tasks!r:.80}")
 
     def continued(self, stored: RunConfig) -> Numbers:
-        """The same, with the stored run's choice of tasks where these numbers make none."""
+        """The same, with the stored run's choice of tasks and its options where these numbers make none."""
+        reset = self.reset or stored.reset
         if self.tasks is not None:
-            return self
+            return msgspec.structs.replace(self, reset=reset)
         if self.n is None and self.order is None and stored.tasks is not None:
-            return msgspec.structs.replace(self, tasks=stored.tasks)
+            return msgspec.structs.replace(self, tasks=stored.tasks, reset=reset)
         n = stored.n if self.n is None else self.n
-        return msgspec.structs.replace(self, n=n, order=self.order or stored.order)
+        return msgspec.structs.replace(self, n=n, order=self.order or stored.order, reset=reset)
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ class Plan:
             raise ConfigError(f"{self.info.scenario} has {tasks} tasks, not {n}; to play each again use repeats")
         if tasks is not None and (beyond := [task for task in self.numbers.tasks or () if task >= tasks]):
             raise ConfigError(f"{self.info.scenario} has the tasks 0 to {tasks - 1}, and not {write_tasks(beyond):.80}")
+        if tasks is not None and "task" in self.numbers.reset:
+            raise ConfigError(f"{self.info.scenario} has numbered tasks: choose them with tasks, not by reset options")
         if self.order == "by grade" and not self.info.grades:
             raise ConfigError(f"the tasks of {self.info.scenario} have no grades to order them by")
         if episodes > bounds.EPISODES.high:
@@ -190,7 +195,7 @@ class Plan:
             seed=slot.seed,
             seating={agent: player.policy for agent, player in self.matches[slot.match].players.items()},
             id=slot.id,
-            options={} if self.info.tasks is None else {"task": slot.index},
+            options={**self.numbers.reset, **({} if self.info.tasks is None else {"task": slot.index})},
             repeat=slot.repeat,
             limits=self.numbers.limits,
         )
@@ -214,6 +219,7 @@ class Plan:
             "tasks": self.numbers.tasks,
             "order": self.order,
             "repeats": self.numbers.repeats,
+            "reset": self.numbers.reset,
             "seed": self.numbers.seed,
             "limits": msgspec.to_builtins(self.numbers.limits),
             "sampling": {

@@ -10,6 +10,7 @@
         SeatReport         the player in a seat
         AgentReport        success, return, pass^k and usage of one agent
         TaskReport         one task: tries and successes of each agent
+        TagReport          one team or role: success and return
       GridReport         the table that the matches of a grid form
       TournamentReport   standings, the matrix of scores
         PlayerReport       rating, score, results and usage of one player
@@ -77,6 +78,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     order: TaskOrder = "listed"
     # How often each task is played.
     repeats: int = 1
+    # What `reset` gets in every episode, besides the number of the task.
+    reset: dict[str, Any] = {}
     # Everything random follows from it.
     seed: int = 0
     # The limits of each episode.
@@ -178,6 +181,19 @@ class TaskReport(msgspec.Struct, frozen=True):
     grade: str = ""
 
 
+class TagReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agents of one team, or in one role, came to together."""
+
+    # "team" or "role", and which.
+    tag: str
+    name: str
+    # Who played them: a player's label, where several play; else empty.
+    player: str
+    # The share of these agents that succeeded, and their mean return; `n` counts an agent in every episode.
+    success: Estimate
+    return_: Estimate = msgspec.field(name="return")
+
+
 class SeatReport(msgspec.Struct, frozen=True):
     """Who sits in a seat."""
 
@@ -213,6 +229,8 @@ class MatchReport(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, AgentReport]
     # Empty if the scenario does not number its tasks.
     by_task: tuple[TaskReport, ...] = ()
+    # Empty if the scenario names neither teams nor roles.
+    by_tag: tuple[TagReport, ...] = ()
 
 
 class GridReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,6 +285,8 @@ class TournamentReport(msgspec.Struct, frozen=True, kw_only=True):
     seats: dict[str, Estimate | None]
     # Why there are no ratings; empty if there are.
     left_out: str = ""
+    # Empty if the scenario names neither teams nor roles.
+    by_tag: tuple[TagReport, ...] = ()
 
 
 class EpisodeCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,11 +375,20 @@ def read_report(path: Path | str) -> Report:
     path = Path(path)
     path = path / "report.json" if path.is_dir() else path
     try:
-        return _convert(read_json_file(path), _report_1, Report)
+        return report_from(read_json_file(path))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}. `marl-gem eval ... --resume` writes it") from error
     except (ValueError, msgspec.ValidationError) as error:
         raise RecordError(f"{path} is no report: {error}. `marl-gem eval ... --resume` writes it anew") from error
+
+
+def report_from(data: Any) -> Report:
+    """The report in the content of a report.json.
+
+    Raises:
+        ValueError, msgspec.ValidationError: it is none of an evaluation, or its format is unknown.
+    """
+    return _convert(data, _report_1, Report)
 
 
 def read_config(data: Any) -> RunConfig:

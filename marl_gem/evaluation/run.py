@@ -72,6 +72,7 @@ def evaluate(
     seed: int = 0,
     limits: Limits | None = None,
     options: Mapping[str, Any] | None = None,
+    reset: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | WrapperSpec] = (),
     out: Path | str | None = None,
     resume: bool = False,
@@ -93,6 +94,7 @@ def evaluate(
         seed: everything random follows from it.
         limits: of each episode.
         options: what `make` is given, for a scenario named by its id.
+        reset: the options that `reset` gets in every episode, besides the number of the task.
         wrappers: what is put around the env, such as "time_limit=20"; the innermost first.
         out: the run's folder; without one nothing is written.
         resume: continue the run in that folder; `n` and `repeats` may be greater than they were.
@@ -109,7 +111,7 @@ def evaluate(
         WorkerError: with several processes: these cannot play.
     """
     spec, named = ScenarioSpec.parse(scenario, options, wrappers), None if tasks is None else tuple(tasks)
-    numbers = Numbers(n, repeats, seed, limits or Limits(), named, order)
+    numbers = Numbers(n, repeats, seed, limits or Limits(), named, order, dict(reset or {}))
     if isinstance(seats, Mapping) and any(isinstance(policies, Sequence) for policies in seats.values()):
         listed = {agent: found if isinstance(found, Sequence) else [found] for agent, found in seats.items()}
         plan = plan_grid(spec, listed, numbers)
@@ -128,6 +130,7 @@ def tournament(
     seed: int = 0,
     limits: Limits | None = None,
     options: Mapping[str, Any] | None = None,
+    reset: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | WrapperSpec] = (),
     out: Path | str | None = None,
     resume: bool = False,
@@ -137,7 +140,8 @@ def tournament(
 ) -> Result:
     """Let named players meet in every ordered seating, `n` games each, and rate them. See `evaluate` for the rest."""
     spec, named = ScenarioSpec.parse(scenario, options, wrappers), None if tasks is None else tuple(tasks)
-    plan = plan_tournament(spec, players, Numbers(n, 1, seed, limits or Limits(), named, order))
+    numbers = Numbers(n, 1, seed, limits or Limits(), named, order, dict(reset or {}))
+    plan = plan_tournament(spec, players, numbers)
     return run(plan, out, resume=resume, concurrency=concurrency, processes=processes, budget=budget)
 
 

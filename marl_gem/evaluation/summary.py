@@ -55,6 +55,8 @@ class EpisodeSummary(msgspec.Struct, frozen=True, gc=False):
     usage: dict[str, Usage]
     # Wall time of the episode.
     seconds: float
+    # The team and the role of each agent that has them.
+    tags: dict[str, dict[str, str]] = {}
 
     @property
     def turns(self) -> int:
@@ -85,6 +87,7 @@ def summarize(episode: Outlined, contest: bool) -> EpisodeSummary:
         outcomes=outcomes(episode, contest),
         usage={agent: _usage(given) for agent, given in responses.items()},
         seconds=episode.seconds,
+        tags=episode.tags,
     )
 
 

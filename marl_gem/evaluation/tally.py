@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from marl_gem.errors import MarlGemError
-from marl_gem.evaluation.estimates import wilson
+from marl_gem.evaluation.estimates import agreeing, wilson
 from marl_gem.runs.outcomes import contest_of, outcomes
 from marl_gem.types import Episode
 
@@ -24,6 +25,8 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     illegal: int = 0
     # How many episodes there are.
     games: int
+    # How many of them are different games: those with the same seed and options count once. 0 in older records: all.
+    distinct: int = 0
     # In how many the agent succeeded; in contests, those it won.
     success: int = 0
     # The sums of the agent's returns and of their squares.
@@ -41,14 +44,21 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
         return (self.win + self.draw / 2 if self.is_contest else self.success) / self.games
 
     @property
+    def _trials(self) -> int:
+        """How many games the intervals count: equal ones may have gone alike."""
+        return self.distinct or self.games
+
+    @property
     def score_interval(self) -> tuple[float, float]:
-        """The 95% interval of the score: Wilson's in tasks and where all contests ended alike, with a win or a loss;
+        """The 95% interval of the score: Wilson's in tasks; in contests that of `agreeing` where all ended alike, and
         otherwise by the normal approximation.
         """
-        if not self.is_contest or self.games in (self.win, self.loss):
-            return wilson(self.success, self.games)
+        if not self.is_contest:
+            return wilson(self.success * self._trials / self.games, self._trials)
+        if self.games in (self.win, self.draw, self.loss):
+            return agreeing(self.score, self._trials, 0.0, 1.0)
         second_moment = (self.win + self.draw / 4) / self.games
-        half = 1.96 * math.sqrt(max(second_moment - self.score**2, 0.0) / self.games)
+        half = 1.96 * math.sqrt(max(second_moment - self.score**2, 0.0) / self._trials)
         return max(0.0, self.score - half), min(1.0, self.score + half)
 
     @property
@@ -57,10 +67,13 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
         return self.return_sum / self.games
 
     @property
-    def return_interval(self) -> tuple[float, float]:
-        """The 95% interval of the mean return, by the normal approximation."""
+    def return_interval(self) -> tuple[float, float] | None:
+        """The 95% interval of the mean return, by the normal approximation; None where all returns are the same, which
+        says nothing about how much they vary."""
         variance = max(self.return_square_sum / self.games - self.mean_return**2, 0.0)
-        half = 1.96 * math.sqrt(variance / self.games)
+        if variance <= 1e-12 * max(1.0, self.mean_return**2):
+            return None
+        half = 1.96 * math.sqrt(variance / self._trials)
         return self.mean_return - half, self.mean_return + half
 
     def __add__(self, other: Tally) -> Tally:
@@ -98,13 +111,15 @@ def tally(episodes: Iterable[Episode], agent: str, contest: bool | None = None) 
         if episode.error:
             raise MarlGemError(f"episode {episode.id} failed in {episode.error.origin}: {episode.error.message}")
     contest = contest_of(episodes) if contest is None else contest
-    judged = [outcomes(episode, contest)[agent] for episode in episodes if agent in episode.returns]
+    played = [episode for episode in episodes if agent in episode.returns]
+    judged = [outcomes(episode, contest)[agent] for episode in played]
     return Tally(
         win=sum(outcome.result == "win" for outcome in judged),
         draw=sum(outcome.result == "draw" for outcome in judged),
         loss=sum(outcome.result == "loss" for outcome in judged),
         illegal=sum(outcome.illegal > 0 for outcome in judged),
         games=len(judged),
+        distinct=len({(episode.seed, json.dumps(episode.options, sort_keys=True)) for episode in played}),
         success=sum(outcome.success for outcome in judged),
         return_sum=math.fsum(outcome.return_ for outcome in judged),
         return_square_sum=math.fsum(outcome.return_**2 for outcome in judged),

@@ -9,6 +9,7 @@ from itertools import combinations
 
 import msgspec
 
+from marl_gem.evaluation.by_tag import by_tag
 from marl_gem.evaluation.estimates import Estimate, estimate
 from marl_gem.evaluation.plan import Plan
 from marl_gem.evaluation.ratings import Comparison, rate
@@ -86,6 +87,7 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentR
         players=tuple(sorted(map(player, names), key=_strength, reverse=True)),
         matrix={name: {other: share("pair", name, other) for other in names if other != name} for name in names},
         seats={seat: share("seat", seat) for seat in plan.info.agents},
+        by_tag=by_tag(((game.task, game.summary, game.players) for game in games), plan.numbers.seed),
     )
 
 

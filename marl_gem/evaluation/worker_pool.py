@@ -294,6 +294,7 @@ def pack(plan: Plan, concurrency: int) -> bytes:
         scenario=_portable(plan.scenario, f"the scenario {plan.info.scenario}"),
         info=msgspec.structs.replace(plan.info, trivial_baselines={}, grades=()),
         limits=plan.numbers.limits,
+        reset=plan.numbers.reset,
         policies=[_sent(player, plan) for player in plan.players],
         seats=[
             {agent: numbers[id(player.policy)] for agent, player in match.players.items()} for match in plan.matches

@@ -53,6 +53,7 @@ class Setup(NamedTuple):
     scenario: ScenarioSpec
     info: ScenarioInfo
     limits: Limits
+    reset: dict[str, Any]
     policies: list[NamedPolicy | Policy]
     seats: list[dict[str, int]]
     concurrency: int
@@ -229,7 +230,9 @@ def _plan(setup: Setup) -> Plan:
     matches = [
         Match("", {agent: Player("", policies[number]) for agent, number in seats.items()}, {}) for seats in setup.seats
     ]
-    return Plan("eval", setup.scenario, setup.info, Numbers(n=1, limits=setup.limits), {}, tuple(matches))
+    return Plan(
+        "eval", setup.scenario, setup.info, Numbers(n=1, limits=setup.limits, reset=setup.reset), {}, tuple(matches)
+    )
 
 
 def _read(incoming: Any) -> bytes:

@@ -10,7 +10,7 @@ directly or through `outcomes`, so that the same episodes give the same numbers 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import Any, Literal, TypeAlias
 
@@ -72,6 +72,7 @@ def outcomes(episode: Outlined, contest: bool | None = None) -> dict[str, Outcom
         illegal=illegal,
         limit=episode.limit,
         ending=episode.ending,
+        tags=episode.tags,
     )
 
 
@@ -83,12 +84,14 @@ def judge(
     illegal: Mapping[str, int] | None = None,
     limit: str = "",
     ending: Ending = "terminated",
+    tags: Mapping[str, Mapping[str, str]] = {},
 ) -> dict[str, Outcome]:
     """Decide what an episode came to for each agent.
 
     The scenario's word counts if it gives one: `success`, true or false, in the info with which the agent ended.
-    Without it, the agent with the highest return wins a contest, and those that share the highest return draw; in a
-    task a return above 0 is a success. In a contest a success is a win, and nothing else is one.
+    Without it, the agent with the highest return wins a contest, and those that share the highest return draw, except
+    that agents of the same team win or draw together; in a task a return above 0 is a success. In a contest a success
+    is a win, and nothing else is one.
 
     Args:
         returns: the undiscounted return of each agent.
@@ -97,6 +100,7 @@ def judge(
         illegal: how many illegal actions each agent took; agents without any may be missing.
         limit: the limit that cut the episode, or empty.
         ending: how the episode ended.
+        tags: the "team" of each agent, where it has one.
 
     Returns:
         an `Outcome` for each agent in `returns`.
@@ -107,7 +111,9 @@ def judge(
         declared = info.get("success")
         result: Result | None = None
         if contest:
-            result = _result(returns, agent, declared if isinstance(declared, bool) else None)
+            team = _team(tags, agent)
+            others = [v for name, v in returns.items() if name != agent and not (team and _team(tags, name) == team)]
+            result = _result(value, others, declared if isinstance(declared, bool) else None)
             success = result == "win"
         else:
             success = declared if isinstance(declared, bool) else value > 0
@@ -140,11 +146,15 @@ def looks_like_contest(returns: Iterable[Mapping[str, float]]) -> bool:
     return any_reward
 
 
-def _result(returns: Mapping[str, float], agent: str, success: bool | None) -> Result:
-    best_other = max((value for other, value in returns.items() if other != agent), default=0.0)
-    if success or (success is None and returns[agent] > best_other):
+def _team(tags: Mapping[str, Mapping[str, str]], agent: str) -> str:
+    return tags.get(agent, {}).get("team", "")
+
+
+def _result(value: float, others: Sequence[float], success: bool | None) -> Result:
+    best_other = max(others, default=0.0)
+    if success or (success is None and value > best_other):
         return "win"
-    return "draw" if returns[agent] == best_other else "loss"
+    return "draw" if value == best_other else "loss"
 
 
 def _reason(info: Mapping[str, Any], limit: str, ending: Ending) -> str:

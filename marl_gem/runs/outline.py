@@ -54,7 +54,9 @@ class EpisodeOutline(msgspec.Struct, gc=False):
     repeat: int = 0
     final_infos: dict[str, dict[str, Any]] = {}
     zero_sum: bool | None = None
+    tags: dict[str, dict[str, str]] = {}
     seconds: float = 0.0
+    options: dict[str, msgspec.Raw] = {}
 
 
 Outlined: TypeAlias = Episode | EpisodeOutline

@@ -20,7 +20,7 @@ from marl_gem.scenarios.textarena.legal import LEGAL
 from marl_gem.scenarios.textarena.library import GAMES
 from marl_gem.scenarios.textarena.randomness import Dice, isolate
 from marl_gem.scenarios.textarena.rendering import ADMIN, BOARD, PROMPT, Message, as_lines, of_kind
-from marl_gem.scenarios.textarena.state import eliminated, mend, starting
+from marl_gem.scenarios.textarena.state import eliminated, mend, starting, tags
 from marl_gem.selectors.directed import DirectedSelector
 from marl_gem.types import Metadata, Role
 
@@ -45,8 +45,8 @@ class TextArenaEnv(MultiAgentEnv):
             game's own consequences, mostly a loss. None: the game's own number, mostly 1.
 
     `infos[mover]["illegal"]` is the error in an invalid move, `infos[agent]["reason"]` is why the game ended for that
-    agent. Rewards come at the end. An agent that the game eliminates is terminated at once; a reward that it gets at
-    the end is only in `returns`.
+    agent. Games that deal roles and teams have them in the infos of `reset`. Rewards come at the end. An agent that the
+    game eliminates is terminated at once; a reward that it gets at the end is only in `returns`.
 
     The game reads the last 4,000 characters of a text, because the time of some of its patterns grows with the square
     of the length or faster. `infos[mover]["clipped"]` is the number of characters that were left out.
@@ -121,6 +121,8 @@ class TextArenaEnv(MultiAgentEnv):
             raise ScenarioFault(f"ta:{self._id}: the game is over before the first move")
         self._legal = LEGAL.get(type(self.game).__name__)
         self._give_turn(turn)
+        for agent, seat in self._seats.items():
+            self.infos[agent] = tags(self.game, seat)
 
     def _process_actions(self, actions: dict[str, str]) -> None:
         ((agent, text),) = actions.items()

@@ -113,3 +113,14 @@ def eliminated(game: Any) -> set[int]:
     if isinstance(pieces, dict):
         out |= {seat for seat, piece in pieces.items() if getattr(piece, "alive", True) is False}
     return out
+
+
+def tags(game: Any, seat: int) -> dict[str, str]:
+    """The role that a game has dealt a player, and the role's team; empty for games that deal none."""
+    dealt, described = getattr(game, "player_roles", None), getattr(game, "roles", None)
+    role = dealt.get(seat) if isinstance(dealt, dict) else None
+    if not isinstance(role, str):
+        return {}
+    kind = described.get(role, described.get(seat)) if isinstance(described, dict) else None
+    team = kind.get("team") if isinstance(kind, dict) else getattr(kind, "team", None)
+    return {"role": role, **({"team": team} if isinstance(team, str) else {})}

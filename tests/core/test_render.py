@@ -56,7 +56,11 @@ def test_a_scenario_that_raises_is_shown_as_far_as_it_goes() -> None:
         ("game:TicTacToe-v0", ["[5]", "no"], "X wins"),
         ("game:KuhnPoker-v0", ["[check]", "[bet]"], "moves: check, bet\nplayer_0 is next"),
         ("game:KuhnPoker-v0", ["[bet]", "[fold]"], "player_0 wins +1 chips"),
-        ("game:LeducPoker-v0", ["[check]", "[check]"], "round 1: check, check\nround 2: no moves yet\nplayer_0 is next"),
+        (
+            "game:LeducPoker-v0",
+            ["[check]", "[check]"],
+            "round 1: check, check\nround 2: no moves yet\nplayer_0 is next",
+        ),
         ("game:Blotto-v0", [], "7 soldiers, 3 fields; both spread theirs"),
         ("game:Blotto-v0", ["[7 0 0]"], "player_1: [7 0 0]\nplayer_0 +0, player_1 +0"),
         ("tau:desk-v0", ["My parcel?"], "user: My parcel?\n\nassistant is next, after 0 of 8 actions"),

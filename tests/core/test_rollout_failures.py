@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -209,3 +210,17 @@ def test_an_env_that_cannot_be_closed_is_a_warning() -> None:
     with pytest.warns(RuntimeWarning, match=r"Clings: close\(\) raised OSError: stuck"):
         episodes = collect(Clings, jobs, concurrency=4)
     assert [bool(episode.error) for episode in episodes] == [False, True, False, False]
+
+
+def test_a_warning_says_that_all_episodes_failed() -> None:
+    jobs = [Job(seed, ScriptedPolicy(["break"])) for seed in range(3)]
+    expected = r"all 3 episodes failed, the first in env: ScenarioFault: .*broken.*episode\.error says why"
+    with pytest.warns(RuntimeWarning, match=expected):
+        collect(NumberGame, jobs)
+    with pytest.warns(RuntimeWarning, match="the episode failed in agent, agent 'b': "):
+        collect(NumberGame, [Job(0, {"a": ones})])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        collect(NumberGame, jobs, warn=False)
+        collect(NumberGame, [*jobs, Job(9, ones)])
+        collect(NumberGame, [])

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marl_gem.evaluation.estimates import MOST_RESAMPLED, Estimate, estimate, pass_at_k, pass_hat_k, passes, quantile
+from marl_gem.evaluation.estimates import (
+    MOST_RESAMPLED,
+    Estimate,
+    estimate,
+    pass_at_k,
+    pass_hat_k,
+    passes,
+    quantile,
+    wilson,
+)
 
 
 class TestEstimates:
@@ -44,8 +53,11 @@ class TestEstimates:
             and estimated.mean == pytest.approx(sum(values) / len(values))
             and estimated.n == len(values)
         )
-        if sum(map(bool, tasks)) == 1:
-            assert estimated.low is estimated.high is None
+        means = [sum(task) / len(task) for task in tasks if task]
+        if max(means) - min(means) < 1e-9:
+            assert (estimated.low is None) == (estimated.high is None)
+        if estimated.low is None or len(means) == 1:
+            assert estimated.low is estimated.high is None and max(means) - min(means) < 1e-9
             return
         assert estimated.low is not None and estimated.high is not None
         assert min(values) - 1e-9 <= estimated.low <= estimated.high <= max(values) + 1e-9
@@ -65,6 +77,19 @@ class TestEstimates:
             assert estimated is not None and estimated.low is not None and estimated.high is not None
             hits += estimated.low <= 0.6 <= estimated.high
         assert 180 <= hits <= 199
+
+    def test_tasks_that_agree_are_no_certainty(self) -> None:
+        assert estimate([[2.0], [2.0], [2.0, 2.0]], 0) == Estimate(2.0, None, None, 4), (
+            "nothing says how much they vary"
+        )
+        won = estimate([[1.0, 1.0]] * 4, 0, proportion=True)
+        assert won == Estimate(1.0, *wilson(4, 4), 8)
+        half = estimate([[1.0, 0.0]] * 4, 0, proportion=True)
+        assert half and half.low == pytest.approx(0.255, abs=1e-3) and half.high == pytest.approx(0.745, abs=1e-3)
+        alone = estimate([[1.0, 0.0, 1.0, 0.0]], 0, proportion=True)
+        assert alone and alone.low is not None and alone.high is not None and alone.high - alone.low > 0.75
+        never = estimate([[0.0]] * 4, 0, within=(-1.0, 1.0))
+        assert never and never.low == pytest.approx(-0.49, abs=1e-2) and never.high == pytest.approx(0.49, abs=1e-2)
 
     def test_repeats_that_agree_add_no_certainty(self) -> None:
         once = [[float(value)] for value in (1, 0, 1, 1, 0, 0, 1, 1)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from marl_gem.errors import MarlGemError
@@ -11,10 +13,14 @@ from marl_gem.evaluation.tally import Tally, overall, tally
 from marl_gem.types import Episode, EpisodeError, Response, Turn
 from tests.toys import NumberGame, RockPaperScissors, always
 
+SEEDS = itertools.count()
 
-def game(returns: dict[str, float], illegal: bool = False, error: EpisodeError | None = None) -> Episode:
+
+def game(
+    returns: dict[str, float], illegal: bool = False, error: EpisodeError | None = None, seed: int | None = None
+) -> Episode:
     turns = (Turn("a", "", Response(""), info={"illegal": "no"} if illegal else {}),)
-    return Episode("1", "s", 0, turns, returns, "terminated", error)
+    return Episode("1", "s", next(SEEDS) if seed is None else seed, turns, returns, "terminated", error)
 
 
 def counts(counted: Tally) -> tuple[int, ...]:
@@ -39,7 +45,7 @@ def test_wins_draws_losses_and_illegal_actions_are_counted() -> None:
 
 
 def test_tasks_are_solved_or_not() -> None:
-    counted = tally([game({"a": 1.0, "b": 1.0})] * 3 + [game({"a": 0.0, "b": 0.0})], "a")
+    counted = tally([*(game({"a": 1.0, "b": 1.0}) for _ in range(3)), game({"a": 0.0, "b": 0.0})], "a")
     assert counts(counted) == (0, 0, 0, 0, 4) and not counted.is_contest
     assert (counted.success, counted.score) == (3, 0.75)
     assert counted.score_interval == wilson(3, 4)
@@ -48,9 +54,19 @@ def test_tasks_are_solved_or_not() -> None:
 def test_returns_are_averaged() -> None:
     counted = tally([game({"a": value, "b": -value}) for value in (1.0, -2.0, 2.0, 1.0)], "a")
     assert counted.mean_return == 0.5
-    low, high = counted.return_interval
-    assert (low, high) == pytest.approx((0.5 - 1.96 * 1.5 / 2, 0.5 + 1.96 * 1.5 / 2))
-    assert tally([game({"a": 3.0})] * 5, "a").return_interval == (3.0, 3.0)
+    assert counted.return_interval == pytest.approx((0.5 - 1.96 * 1.5 / 2, 0.5 + 1.96 * 1.5 / 2))
+    assert tally([game({"a": 3.0}) for _ in range(5)], "a").return_interval is None, "how much they vary is unknown"
+
+
+def test_games_of_the_same_seed_count_once_in_intervals() -> None:
+    games = [game({"a": 1.0, "b": -1.0}, seed=seed) for seed in (1, 1, 1, 1, 2)]
+    counted = tally(games, "a")
+    assert (counted.games, counted.distinct, counted.score) == (5, 2, 1.0)
+    assert counted.score_interval == wilson(2, 2)
+    mixed = tally([*games, *(game({"a": -1.0, "b": 1.0}, seed=3) for _ in range(5))], "a")
+    once = tally([game({"a": 1.0, "b": -1.0}, seed=4), game({"a": -1.0, "b": 1.0}, seed=5)], "a")
+    assert mixed.distinct == 3 and mixed.score_interval == (0.0, 1.0)
+    assert once.return_interval == pytest.approx((-1.96 / 2**0.5, 1.96 / 2**0.5))
 
 
 def test_a_failed_game_has_no_winner() -> None:
@@ -63,7 +79,7 @@ def test_intervals() -> None:
     assert wilson(0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
     assert wilson(10, 10) == pytest.approx((0.7225, 1), abs=1e-4)
     assert Tally(win=50, loss=50, games=100).score_interval == pytest.approx((0.402, 0.598), abs=1e-3)
-    assert Tally(draw=9, games=9).score_interval == (0.5, 0.5)
+    assert Tally(draw=9, games=9).score_interval == pytest.approx((0.3504, 0.6496), abs=1e-4)
 
 
 def test_tallies_add_up() -> None:

@@ -87,7 +87,7 @@ def test_a_person_who_leaves() -> None:
         raise EOFError
 
     (episode,) = collect(NumberGame, [Job(0, HumanPolicy(lambda text: None, leave))])
-    assert episode.error == EpisodeError("agent", "AgentError", "the input of 'a' ended before the episode did", "a")
+    assert episode.error == EpisodeError("agent", "InputEnded", "the input of 'a' ended before the episode did", "a")
 
 
 def model_with_tokens() -> ScriptedLLM:

@@ -39,7 +39,7 @@ class TestCommandLine:
         many = marl_gem(
             "play", "game:KuhnPoker-v0", "--seat", f"player_1={finished_kuhn}", "-n", 30, "--out", tmp_path / "e"
         )
-        assert "30 games" in many.stdout
+        assert "30 episodes" in many.stdout
         assert len((tmp_path / "e").read_text().splitlines()) == 30
 
     def test_play_as_a_person(self) -> None:
