@@ -171,7 +171,8 @@ def _block(rows: Sequence[Sequence[Text]], width: int) -> Table:
         max(cell_len(line) for cell in column for line in (cell.plain.split("\n")))
         for column in zip(*rows, strict=True)
     ]
-    widths, least = [max(1, wide) for wide in natural], _least(rows)
+    widths, least = [max(1, wide) for wide in natural], _least(rows, word=width)
+    least = least if _breadth(least) <= width else _least(rows)
     while _breadth(widths) > width and any(wide > few for wide, few in zip(widths, least, strict=True)):
         widest = max((column for column, few in enumerate(least) if widths[column] > few), key=widths.__getitem__)
         widths[widest] -= 1
