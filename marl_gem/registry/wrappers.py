@@ -177,6 +177,7 @@ _SHIPPED = {
         "statistics:EpisodeStatistics",
         "Puts each agent's return, steps and turns into its last info.",
     ),
+    "reward": ("reward_env:RewardEnv", "Pays a reward that is a function of turns or episodes, as in FILE.py:NAME."),
     "tools": ("tool_env:ToolEnv", "Gives agents tools, by their names; also written --tool NAME."),
     "record_episodes": ("record:RecordEpisodes", "Appends each episode to a file, or to episodes.jsonl in a folder."),
 }

@@ -9,8 +9,10 @@
     ResourcePool          at most so many of them, used again and again
     load_tools            tools by name, as a command line or a configuration gives them
     register_tool         a name for a tool, or for what makes tools (`makes_tools`)
+    @reward               a reward: a function of a turn or an episode, for one agent
+    rubrics               what a text is worth: exact match, F1, a pattern, a schema, a model as judge
 
-`wrappers.ToolEnv` gives tools to the agents of any scenario.
+`wrappers.RewardEnv` pays rewards in any scenario. `wrappers.ToolEnv` gives tools to the agents of any scenario.
 """
 
 from marl_gem.tools.context import Context, Leases
@@ -18,6 +20,7 @@ from marl_gem.tools.functions import FunctionTool, Tool, tool, tool_spec
 from marl_gem.tools.names import load_tools, makes_tools, register_tool, registered_tools
 from marl_gem.tools.resources import Resource, ResourcePool
 from marl_gem.tools.result import Image, ToolError, ToolResult
+from marl_gem.tools.rewards import Reward, load_reward, reward
 
 __all__ = [
     "Context",
@@ -26,13 +29,16 @@ __all__ = [
     "Leases",
     "Resource",
     "ResourcePool",
+    "Reward",
     "Tool",
     "ToolError",
     "ToolResult",
+    "load_reward",
     "load_tools",
     "makes_tools",
     "register_tool",
     "registered_tools",
+    "reward",
     "tool",
     "tool_spec",
 ]

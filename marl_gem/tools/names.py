@@ -94,10 +94,10 @@ def _load(source: Any) -> list[Tool]:
 def _make(text: str) -> list[Tool]:
     name, colon, rest = text.partition(":")
     if name in _registered:
-        entry_point, values = _registered[name][0], _values(rest, text) if colon else {}
+        entry_point, values = _registered[name][0], read_values(rest, text) if colon else {}
         return _as_tools(_resolve(entry_point, text), values, text)
     if colon and "=" not in rest:
-        return _as_tools(_find(name, rest, text), {}, text)
+        return _as_tools(find_object(name, rest, text), {}, text)
     near = difflib.get_close_matches(name, _registered, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ConfigError(
@@ -106,7 +106,7 @@ def _make(text: str) -> list[Tool]:
     )
 
 
-def _values(rest: str, text: str) -> dict[str, Any]:
+def read_values(rest: str, text: str) -> dict[str, Any]:
     """The values in `corpus=notes.jsonl,top=3`."""
     first, pairs = split_call(f"tool,{rest}")
     if first != "tool" or not pairs or any(not name for name, _ in pairs):
@@ -118,10 +118,10 @@ def _resolve(entry_point: str | ToolSource, text: str) -> Any:
     if not isinstance(entry_point, str):
         return entry_point
     module, _, name = entry_point.partition(":")
-    return _find(module, name, text)
+    return find_object(module, name, text)
 
 
-def _find(module: str, name: str, text: str) -> Any:
+def find_object(module: str, name: str, text: str) -> Any:
     """What stands under a name in a module or a file."""
     with foreign_code(f"the tool {text!r} cannot be loaded", ConfigError):
         found: Any = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)

@@ -10,6 +10,7 @@
     EpisodeStatistics    return, steps and turns of each episode, and means
     RecordEpisodes       writes episodes to a file
     ShowHistory          shows agents a view of their history, for loops from text to text
+    RewardEnv            pays a reward that is a function of turns or episodes
     ToolEnv              gives agents tools, whose answers come back to the caller
 
 A wrapper is an env: whatever takes an env takes it wrapped. Wrappers that do not work in some order raise a
@@ -23,6 +24,7 @@ from marl_gem.wrappers.limits import TimeLimit
 from marl_gem.wrappers.observations import MapObservation, ObservationWrapper
 from marl_gem.wrappers.parse import ParseAction, Parser, boxed, matching, tagged
 from marl_gem.wrappers.record import RecordEpisodes
+from marl_gem.wrappers.reward_env import RewardEnv
 from marl_gem.wrappers.rewards import RewardClip, RewardScale, RewardWrapper, StepPenalty
 from marl_gem.wrappers.statistics import EpisodeStatistics, Statistics
 from marl_gem.wrappers.tool_env import ToolEnv
@@ -35,6 +37,7 @@ __all__ = [
     "Parser",
     "RecordEpisodes",
     "RewardClip",
+    "RewardEnv",
     "RewardScale",
     "RewardWrapper",
     "ShowHistory",

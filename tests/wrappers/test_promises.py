@@ -254,6 +254,8 @@ ORDERS: list[tuple[str, str, str]] = [
     ("limit", "statistics", r"TimeLimit changes the ending.*EpisodeStatistics\(TimeLimit\(Inn\)\)"),
     ("tools", "record", r"ToolEnv changes the observations.*RecordEpisodes\(ToolEnv\(Inn\)\)"),
     ("tools", "history", r"ToolEnv changes the observations.*ShowHistory\(ToolEnv\(Inn\)\)"),
+    ("reward", "record", r"RewardEnv changes the rewards.*RecordEpisodes\(RewardEnv\(Inn\)\)"),
+    ("limit", "reward", r"TimeLimit changes the ending.*RewardEnv\(TimeLimit\(Inn\)\)"),
     ("boxed", "tools", r"ParseAction changes the actions.*ToolEnv\(ParseAction\(Inn\)\)"),
 ]
 

@@ -25,6 +25,7 @@ from marl_gem.wrappers import (
     ParseAction,
     RecordEpisodes,
     RewardClip,
+    RewardEnv,
     RewardScale,
     ShowHistory,
     StepPenalty,
@@ -155,6 +156,7 @@ WRAPPERS: dict[str, Callable[[MultiAgentEnv], MultiAgentEnv]] = {
     "record": lambda env: RecordEpisodes(env, FOLDER.name),
     "history": ShowHistory,
     "tools": lambda env: ToolEnv(env, [calculator, count], call_reward=-0.1, calls_per_turn=2),
+    "reward": lambda env: RewardEnv(env, "matches:pattern=[3a]", weight=0.5),
     "tools of some": lambda env: ToolEnv(env, "calculator", agents=env.possible_agents[0], format="tags"),
     "summary": lambda env: ShowHistory(env, summary(lambda text: f"{len(text)} characters", 2, 1)),
 }
