@@ -73,7 +73,7 @@ def scenario_card(scenario: RegisteredScenario) -> dict[str, Any]:
 
 def show_card(card: dict[str, Any]) -> None:
     """Print a card, the facts of its scenario included."""
-    out.print(Text.assemble((card["id"], "bold"), f" {card['description']}"))
+    out.print(Text.assemble(plain(card["id"], "bold"), plain(f" {card['description']}")))
     if card["unavailable"]:
         out.print(f"[yellow]cannot work here:[/] {escape(card['unavailable'])}")
     for name, value in _facts(card).items():
@@ -136,7 +136,7 @@ def _commands(id: str, info: dict[str, Any] | None) -> list[str]:
     seat = next(iter(info["agents"]), "") if info else ""
     where = shlex.quote(id)
     return [
-        f"marl-gem play {where}" + (f" --seat {seat}=human" if seat else ""),
+        f"marl-gem play {where}" + (f" --seat {shlex.quote(seat)}=human" if seat else ""),
         f"marl-gem eval {where} --seat '*=MODEL@http://127.0.0.1:8000/v1' -n 50",
         f"marl-gem train {where} --updates 50",
     ]
@@ -176,11 +176,11 @@ def _show_sample(sample: dict[str, Any]) -> None:
         agents = role["agents"]
         who = ", ".join(agents[:ROLES]) + (f" and {len(agents) - ROLES} others" if len(agents) > ROLES else "")
         if role["instructions"] or role["tools"]:
-            out.print(Text.assemble((f"role of {who}: ", "bold"), plain(_short(role["instructions"]))))
+            out.print(Text.assemble(plain(f"role of {who}: ", "bold"), plain(_short(role["instructions"]))))
         for name, description in role["tools"].items():
             out.print(plain(f"  tool {name}: {_short(description, 80)}", "dim"))
-    out.print(Text.assemble((f"{sample['agent']} sees (seed 0): ", "bold"), plain(_short(sample["observation"]))))
-    out.print(Text.assemble((f"{sample['policy']} answers: ", "bold"), plain(_short(sample["response"]))))
+    out.print(Text.assemble(plain(f"{sample['agent']} sees (seed 0): ", "bold"), plain(_short(sample["observation"]))))
+    out.print(Text.assemble(plain(f"{sample['policy']} answers: ", "bold"), plain(_short(sample["response"]))))
 
 
 def _show_offers(card: dict[str, Any]) -> None:
