@@ -57,7 +57,7 @@ def view(
     force: Annotated[bool, typer.Option("--force", help="Replace a bundle that is there.")] = False,
 ) -> None:
     """Look at runs and episodes: on a page in the browser, with --text in the terminal, or as a bundle to share."""
-    library = RunLibrary(*paths)
+    library = RunLibrary(*paths, with_empty=not text)
     chosen = _choose(library, run)
     query = Query(frozenset(filters or ()), agent or "", model or "", search, sort, reverse)
     if chosen is None and (episode or query != Query()):

@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import TypeVar
 from urllib.parse import quote
 
-from marl_gem.evaluation.estimates import estimate
 from marl_gem.evaluation.markup import (
     NOTHING,
     block,
@@ -25,8 +24,7 @@ from marl_gem.evaluation.ratings import SCALE
 from marl_gem.evaluation.report import AgentReport, MatchReport, Rating, Report, TagReport, TriesReport
 from marl_gem.evaluation.seat_cells import every_seat, seat_table, success_word, usage_cells
 from marl_gem.evaluation.seat_groups import MANY
-from marl_gem.evaluation.tasks import ranked
-from marl_gem.seeding import derive_seed
+from marl_gem.evaluation.tasks import by_grade, ranked
 
 Shared = TypeVar("Shared")
 _LISTED = 12
@@ -213,15 +211,10 @@ def _by_task(report: Report) -> list[str]:
 def _by_grade(report: Report, tasks: Mapping[int, TriesReport]) -> list[str]:
     """A table of success by the tasks' grades, where they have any."""
     grades = {task.task: task.grade for match in report.matches for task in match.by_task if task.grade}
-    tries: dict[str, list[TriesReport]] = {}
-    for task, found in tasks.items():
-        if task in grades:
-            tries.setdefault(grades[task], []).append(found)
-    rows = []
-    for grade, listed in sorted(tries.items()):
-        successes = [[number < found.solved for number in range(found.tries)] for found in listed]
-        success = estimate(successes, derive_seed(report.config.seed, "bootstrap", "grade"), proportion=True)
-        rows.append([quoted(grade), str(len(listed)), estimate_text(success, share=True)])
+    rows = [
+        [quoted(grade), str(count), estimate_text(success, share=True)]
+        for grade, (count, success) in by_grade(tasks, grades, report.config.seed).items()
+    ]
     return [table(["grade", "tasks", success_word(report)], rows)] if rows else []
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import textwrap
+import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from marl_gem.errors import MissingPackage
 from marl_gem.evaluation.estimates import Estimate
@@ -26,6 +27,16 @@ _STYLE = {
     "figure.constrained_layout.w_pad": 0.12,
     "figure.constrained_layout.h_pad": 0.12,
 }
+FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK TC", "Noto Sans CJK KR", "Noto Sans SC", "Noto Sans JP",
+    "Source Han Sans SC", "Source Han Sans CN", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei", "Droid Sans Fallback",
+    "PingFang SC", "Hiragino Sans GB", "Hiragino Sans", "Heiti TC", "Apple SD Gothic Neo", "Microsoft YaHei", "SimHei",
+    "Yu Gothic", "Malgun Gothic", "Arial Unicode MS", "Unifont", "Noto Sans Arabic", "Noto Sans Hebrew",
+    "Noto Sans Devanagari", "Noto Sans Thai",
+)  # fmt: skip
+"""Fonts for letters that matplotlib's own font lacks, most of all Chinese, Japanese and Korean ones; those that are
+installed are used."""
+
 SERIES = ("#2b6cb0", "#dd6b20", "#2f855a", "#6b46c1", "#b83280", "#718096")
 
 
@@ -41,13 +52,21 @@ def pictures(report: Report) -> dict[str, bytes]:
         raise MissingPackage("matplotlib", "eval", "drawing pictures") from error
     draw = {"eval": _evaluation, "grid": _grid, "tournament": _tournament}.get(report.kind)
     drawn: dict[str, bytes] = {}
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context({**_STYLE, "font.family": _fonts()}):
         for name, figure in (draw(report) if draw else {}).items():
             _note_baselines(figure, report)
             file = io.BytesIO()
             figure.savefig(file, format="png", dpi=144, metadata={"Software": None})
             drawn[name] = file.getvalue()
     return drawn
+
+
+def _fonts() -> list[str]:
+    """The fonts that letters are looked for in, one after the other."""
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return ["DejaVu Sans", *(name for name in FONTS if name in installed)]
 
 
 def _evaluation(report: Report) -> dict[str, Figure]:
@@ -75,7 +94,7 @@ def _grid(report: Report) -> dict[str, Figure]:
     row_agents = ", ".join(grid.row_agents)
     return {
         "heatmap.png": _heat_map(values, rows, columns, (row_agents, column), "Blues", title, subtitle),
-        "bars.png": _bars([_short(row) for row in rows], by_column, title, f"{subtitle}, by {row_agents}", column),
+        "bars.png": _bars([_short(row) for row in rows], by_column, title, f"{subtitle}, by {row_agents}"),
     }
 
 
@@ -98,35 +117,63 @@ def _bars(
     series: Mapping[str, Sequence[Estimate | None]],
     title: str,
     subtitle: str,
-    legend: str = "",
     middle: float | None = None,
 ) -> Figure:
-    """A group of bars for each label, with the 95% interval as a line, all from 0 to 1."""
-    figure, axes = _figure(max(4.5, 1.5 + len(labels) * (0.5 + 0.45 * len(series))), 3.6, title, subtitle)
-    width = 0.8 / len(series) if len(series) > 1 else 0.55
-    for number, (name, estimates) in enumerate(series.items()):
-        colour = SERIES[number % len(SERIES)]
-        axes.bar([0], [0], 0, color=colour, label=_clean(_short(name)))  # for the legend, also if nothing is known
-        offset = (number - (len(series) - 1) / 2) * width
-        for index, estimated in enumerate(estimates):
-            if estimated is None:
-                continue
-            x, mean, low = index + offset, estimated.mean, estimated.low
-            axes.bar(x, mean, width * 0.92, color=colour)
-            top = mean if estimated.high is None else estimated.high
-            if low is not None:
-                axes.plot([x] * 2, [low, top], color=INK, linewidth=1.2, solid_capstyle="butt")
-            where = (x, top)
-            share = f"{100 * mean:.0f}%"
-            axes.annotate(share, where, (0, 3), textcoords="offset points", ha="center", fontsize=9)
+    """Horizontal bars from 0 to 1, with the 95% interval as a line; of several series, a group for each label. The
+    values stand in a column beside the bars, where no line crosses them."""
+    rows = _rows(labels, series)
+    longest = max(_width(line) for text, *_ in rows for line in text.split("\n"))
+    lines = sum(text.count("\n") + 1 for text, *_ in rows)
+    figure, axes = _figure(4.6 + 0.08 * longest, 1.4 + 0.1 * len(rows) + 0.2 * max(lines, 3), title, subtitle)
+    for y, (_, colour, estimated) in enumerate(rows):
+        if not colour:
+            continue
+        where = axes.get_yaxis_transform()
+        axes.annotate(_value(estimated), (1, y), (8, 0), where, "offset points", va="center", fontsize=8.5)
+        if estimated is None:
+            continue
+        axes.barh(y, estimated.mean, 0.7, color=colour)
+        if estimated.low is not None and estimated.high is not None:
+            ends = [estimated.low, estimated.high]
+            axes.plot(ends, [y] * 2, color="white", linewidth=3.2, alpha=0.75)
+            axes.plot(ends, [y] * 2, color=INK, linewidth=1.2, solid_capstyle="butt")
     if middle is not None:
-        axes.axhline(middle, color="0.5", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0.5)
-    _shares(axes)
-    axes.set(ylim=(0, 1.08))
-    _names(axes, labels)
-    if len(series) > 1:
-        axes.legend(title=_clean(legend), frameon=False, loc="upper left", bbox_to_anchor=(1, 1), alignment="left")
+        axes.axvline(middle, color="0.5", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0.5)
+    _shares(axes, "x")
+    axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6))  # the first row at the top
+    axes.set_yticks(range(len(rows)), [_clean(text) for text, *_ in rows])
+    for tick, (_, colour, _) in zip(axes.get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("normal" if colour else "bold")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["bottom"].set_visible(False)
     return figure
+
+
+def _rows(
+    labels: Sequence[str], series: Mapping[str, Sequence[Estimate | None]]
+) -> list[tuple[str, str, Estimate | None]]:
+    """The name, colour and value of each bar from the top; a name without a colour is the heading of a group."""
+    if len(series) == 1:
+        (values,) = series.values()
+        return [(label, SERIES[0], value) for label, value in zip(labels, values, strict=True)]
+    rows: list[tuple[str, str, Estimate | None]] = []
+    for index, label in enumerate(labels):
+        rows += [(label, "", None)] if label else []  # of a grid with one row there is none
+        for number, (name, values) in enumerate(series.items()):
+            rows.append((_short(name), SERIES[number % len(SERIES)], values[index]))
+    return rows
+
+
+def _value(estimated: Estimate | None) -> str:
+    """A share and its interval in figures."""
+    if estimated is None:
+        return "–"
+    interval = (
+        ""
+        if estimated.low is None or estimated.high is None
+        else f"  {100 * estimated.low:.0f}–{100 * estimated.high:.0f}"
+    )
+    return f"{100 * estimated.mean:.1f}%{interval}"
 
 
 def _curves(agents: Mapping[str, AgentReport], title: str) -> Figure:
@@ -164,7 +211,7 @@ def _heat_map(
 ) -> Figure:
     """Shares from 0 to 1 as a coloured table; each field has its mean and its interval in figures."""
     margin = 0.09 * max(len(_short(name)) for name in (*rows, *columns))
-    width, height = max(4.5, 1.2 + margin + len(columns)), max(2.6, 1.4 + margin / 3 + 0.7 * len(rows))
+    width, height = max(4.5, 1.2 + margin + 1.25 * len(columns)), max(2.6, 1.4 + margin / 3 + 0.7 * len(rows))
     figure, axes = _figure(width, height, title, subtitle)
     means = [[float("nan") if estimated is None else estimated.mean for estimated in row] for row in values]
     axes.set_facecolor("#edf2f7")  # of fields without a value
@@ -181,7 +228,8 @@ def _heat_map(
                 axes.annotate(
                     text, (x, y), (0, lower), textcoords="offset points", ha="center", color=ink, fontsize=size
                 )
-    _names(axes, [_short(name) for name in columns])
+    wrapped = [textwrap.fill(_clean(_short(name)), 17) for name in columns]
+    axes.set_xticks(range(len(columns)), wrapped)
     axes.set_yticks(range(len(rows)), [_clean(_short(name)) for name in rows])
     axes.set_ylabel(_clean(axis_names[0]), fontweight="bold")
     axes.set_xlabel(_clean(axis_names[1]), fontweight="bold")
@@ -215,19 +263,19 @@ def _note_baselines(figure: Figure, report: Report) -> None:
         figure.supxlabel(note, x=0.02, ha="left", fontsize=8, color="#4a5568")
 
 
-def _shares(axes: Axes) -> None:
-    axes.set_yticks((0, 0.25, 0.5, 0.75, 1), ["0%", "25%", "50%", "75%", "100%"])
-    axes.grid(axis="y", color="#e2e8f0", linewidth=0.8)
+def _shares(axes: Axes, axis: Literal["x", "y"] = "y") -> None:
+    set_ticks = axes.set_xticks if axis == "x" else axes.set_yticks
+    set_ticks((0, 0.25, 0.5, 0.75, 1), ["0%", "25%", "50%", "75%", "100%"])
+    axes.grid(axis=axis, color="#e2e8f0", linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis=axis, length=0)
+    if axis == "y":
+        axes.spines["left"].set_visible(False)
 
 
-def _names(axes: Axes, labels: Sequence[str]) -> None:
-    """Names along the x axis; turned if there is no room for them."""
-    longest = max(len(line) for label in labels for line in label.split("\n"))
-    turned: dict[str, Any] = {"rotation": 25, "ha": "right"} if longest > 14 and len(labels) > 1 else {}
-    axes.set_xticks(range(len(labels)), [_clean(label) for label in labels], **turned)
+def _width(text: str) -> int:
+    """The width of a text in letters; those of East Asian scripts are two wide."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def _short(label: str, length: int = 28) -> str:

@@ -375,11 +375,20 @@ def read_report(path: Path | str) -> Report:
     path = Path(path)
     path = path / "report.json" if path.is_dir() else path
     try:
-        return _convert(read_json_file(path), _report_1, Report)
+        return report_from(read_json_file(path))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}. `marl-gem eval ... --resume` writes it") from error
     except (ValueError, msgspec.ValidationError) as error:
         raise RecordError(f"{path} is no report: {error}. `marl-gem eval ... --resume` writes it anew") from error
+
+
+def report_from(data: Any) -> Report:
+    """The report in the content of a report.json.
+
+    Raises:
+        ValueError, msgspec.ValidationError: it is none of an evaluation, or its format is unknown.
+    """
+    return _convert(data, _report_1, Report)
 
 
 def read_config(data: Any) -> RunConfig:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from marl_gem.evaluation.estimates import Estimate, estimate
 from marl_gem.evaluation.report import TaskReport, TriesReport
 from marl_gem.evaluation.summary import EpisodeSummary
+from marl_gem.seeding import derive_seed
 
 
 def by_task(
@@ -34,6 +36,30 @@ def by_task(
         )
         for task, tries in sorted(tasks.items())
     )
+
+
+def by_grade(
+    tasks: Mapping[int, TriesReport], grades: Mapping[int, str], seed: int
+) -> dict[str, tuple[int, Estimate | None]]:
+    """How many tasks of each grade one agent tried, and its share of successes in them, by grade.
+
+    Args:
+        tasks: how the agent did at each task, by the task's number.
+        grades: the grade of each task; one without a grade is left out.
+        seed: fixes the resamples of the intervals.
+    """
+    tried: dict[str, list[TriesReport]] = {}
+    for task, found in tasks.items():
+        if task in grades:
+            tried.setdefault(grades[task], []).append(found)
+    seed = derive_seed(seed, "bootstrap", "grade")
+    return {
+        grade: (
+            len(listed),
+            estimate([[number < found.solved for number in range(found.tries)] for found in listed], seed, True),
+        )
+        for grade, listed in sorted(tried.items())
+    }
 
 
 def reasons(episodes: Iterable[EpisodeSummary], agent: str) -> dict[str, int]:

@@ -38,9 +38,9 @@ class Summary(msgspec.Struct, gc=False):
     `returns` and `models` hold a value for each agent. `illegal` counts the illegal moves of the agents that made any.
     `final_infos` holds what decides the outcome: `success`, `failure` and `illegal`, of the agents that have them.
     `tokens` counts what all models read and wrote; `cost` is in US dollars, without responses from a cache, and None if
-    the price of any other is unknown; `seconds` is the time that the episode took; `tags` the teams and roles.
-    `outcomes` is filled in by `RunReader`, because older records do not say whether they are contests, and all episodes
-    of a run together do.
+    the price of any other is unknown; `seconds` is the time that the episode took; `tags` the teams and roles; `task`
+    the task's number where the scenario numbers its tasks. `outcomes` is filled in by `RunReader`, because older
+    records do not say whether they are contests, and all episodes of a run together do.
     """
 
     id: str
@@ -61,6 +61,7 @@ class Summary(msgspec.Struct, gc=False):
     seconds: float
     tags: dict[str, dict[str, str]] = {}
     outcomes: dict[str, Outcome] = {}
+    task: int | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -264,8 +265,15 @@ def _summary(line: bytes) -> Summary:
         tokens=episode.usage.get("prompt_tokens", 0) + episode.usage.get("completion_tokens", 0),
         cost=None if None in costs else sum(cost or 0.0 for cost in costs),
         seconds=episode.seconds,
+        task=_task(episode.options.get("task")),
         tags=episode.tags,
     )
+
+
+def _task(value: msgspec.Raw | None) -> int | None:
+    """The number of a task in the options of `reset`; an option of this name may also be something else."""
+    text = bytes(value or b"")
+    return int(text) if text.isdigit() and len(text) < 16 else None
 
 
 def _unreadable(path: Path, error: OSError) -> RecordError:

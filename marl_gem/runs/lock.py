@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from marl_gem.errors import JournalError
-from marl_gem.runs.files import explained, remove_drafts
+from marl_gem.runs.files import explained, is_regular, remove_drafts
 
 LOCK = ".lock"
 
@@ -75,6 +75,23 @@ def run_lock(folder: Path) -> Iterator[RunLock]:
             os.pwrite(file, str(os.getpid()).encode(), 0)
         remove_drafts(folder)
         yield RunLock(folder, directory, file, guards_folder)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process works on the run in a folder. False also where the system cannot say."""
+    try:
+        import fcntl
+
+        if not is_regular(folder / LOCK):
+            return False
+        with (folder / LOCK).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # closing the file gives it back
+            except BlockingIOError:
+                return True
+    except (ImportError, OSError):
+        pass
+    return False
 
 
 def lock_file(descriptor: int, *, wait: bool) -> None:

@@ -56,6 +56,7 @@ class EpisodeOutline(msgspec.Struct, gc=False):
     zero_sum: bool | None = None
     tags: dict[str, dict[str, str]] = {}
     seconds: float = 0.0
+    options: dict[str, msgspec.Raw] = {}
 
 
 Outlined: TypeAlias = Episode | EpisodeOutline

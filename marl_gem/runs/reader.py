@@ -163,6 +163,15 @@ class RunReader:
         return self._json(REPORT)
 
     @property
+    def report_stamp(self) -> tuple[int, ...]:
+        """Differs between two states of the report; empty without one."""
+        path = self.folder / REPORT
+        if not self._is_folder or not is_regular(path):
+            return ()
+        status = path.stat()
+        return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+    @property
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of a training run's metrics.jsonl, up to the first that was cut off."""
         return read_rows(self.folder / METRICS) if self.is_training else []

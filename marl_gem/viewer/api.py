@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from threading import Lock
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -12,11 +16,15 @@ from marl_gem.errors import RecordError
 from marl_gem.runs.folder import CONFIG, METRICS, REPORT
 from marl_gem.runs.index import Entry
 from marl_gem.runs.library import RunLibrary
+from marl_gem.runs.lock import is_locked
 from marl_gem.runs.parts import pretty
 from marl_gem.runs.reader import RunReader
 from marl_gem.viewer.curves import curves
+from marl_gem.viewer.listing import Listing, row_of
 from marl_gem.viewer.overview import overview
-from marl_gem.viewer.query import FILTERS, LINES, SORTS, Query, select
+from marl_gem.viewer.pairs import pairs
+from marl_gem.viewer.query import FILTERS, LINES, SORTS, Query, grades_of, report_of, select
+from marl_gem.viewer.results import results
 from marl_gem.viewer.transcript import transcript
 
 Parameters = Mapping[str, list[str]]
@@ -43,11 +51,13 @@ class Api:
     def __init__(self, library: RunLibrary) -> None:
         self._library = library
         self._cache: dict[Any, Any] = {}
+        self._listing, self._listing_lock = Listing(), Lock()
         self.questions: dict[str, Callable[[Parameters], Any]] = {
             "runs": self.runs,
             "run": self.run,
             "progress": self.progress,
             "curves": self.curves,
+            "comparison": self.comparison,
             "episodes": self.episodes,
             "position": self.position,
             "episode": self.episode,
@@ -57,21 +67,14 @@ class Api:
         }
 
     def runs(self, parameters: Parameters) -> dict[str, Any]:
-        """All runs, the newest first."""
-        runs = self._library.runs().values()
-        return {
-            "root": str(self._library.root),
-            "runs": [
-                {
-                    "name": run.name,
-                    "scenarios": run.scenarios,
-                    "size": run.size,
-                    "changed": run.changed,
-                    "training": run.is_training,
-                }
-                for run in runs
-            ],
-        }
+        """All runs, the newest first, as `listing` has them. With the `stamp` of an earlier answer, nothing more if it
+        is the same."""
+        with self._listing_lock:
+            rows = [_plain(row) for row in self._listing.rows(self._library.runs().values())]
+        stamp = str(zlib.crc32(json.dumps(rows, allow_nan=True).encode()))
+        if _text(parameters, "stamp") == stamp:
+            return {"stamp": stamp}
+        return {"stamp": stamp, "root": str(self._library.root), "runs": rows}
 
     def run(self, parameters: Parameters) -> dict[str, Any]:
         """One run: its numbers, its configuration and report, and the filters and sort keys of its table.
@@ -87,11 +90,15 @@ class Api:
             numbers: dict[str, Any] = self._cached(("run", run.name, run.stamp), lambda: _plain(overview(entries)))
         else:
             numbers = _plain(overview(run.entries_so_far()))
+        row = self._listing_row(run)
         return numbers | {
             "reading": None if complete else run.share,
+            "row": row,
+            "changed": row["changed"],
+            "results": self._cached(("results", run.name, run.report_stamp), lambda: _results(run)),
+            "matches": [other.name for other in self._library.runs().values() if other.path.parent == run.path],
             "name": run.name,
             "path": str(run.path),
-            "changed": run.changed,
             "config": pretty(run.config) if run.config else run.problem(CONFIG),
             "report": pretty(run.report) if run.report else run.problem(REPORT),
             "pictures": run.pictures,
@@ -118,13 +125,26 @@ class Api:
         found = self._cached(("curves", run.name, stamp), lambda: _plain(curves(run.metrics, run.config)))
         return {**answer, "scenarios": run.scenarios, **found}
 
+    def comparison(self, parameters: Parameters) -> dict[str, Any]:
+        """Two runs side by side, `run` and `run2`: see `pairs`."""
+        names = [_text(parameters, name) for name in ("run", "run2")]
+        stamps = [self._library.open(name).changed for name in names]
+        parts = self._cached(
+            ("comparison", *names, *stamps), lambda: [_plain(part) for part in pairs(self._library, *names)]
+        )
+        return {"parts": parts, "rows": [self._listing_row(self._library.open(name)) for name in names]}
+
     def episodes(self, parameters: Parameters) -> dict[str, Any]:
         """Some rows of a run's table. All episodes, in order, are those that have been read; others wait for all."""
         run, query = self._run(parameters), _query(parameters)
         everything = query == Query() and not run.read_ahead(PATIENCE)
         found = run.entries_so_far() if everything else self._select(run, query)
+        grades = self._cached(("grades", run.name, run.report_stamp), lambda: grades_of(run))
         start, count = (max(0, _number(parameters, name, default)) for name, default in (("start", 0), ("count", 100)))
-        return {"total": len(found), "rows": [_row(entry) for entry in found[start : start + min(count, MOST_ROWS)]]}
+        return {
+            "total": len(found),
+            "rows": [_row(entry, grades) for entry in found[start : start + min(count, MOST_ROWS)]],
+        }
 
     def position(self, parameters: Parameters) -> dict[str, Any]:
         """The index of an episode in the table, from 0, and the keys of its neighbours."""
@@ -190,6 +210,9 @@ class Api:
         """
         return self._run(parameters).picture(_text(parameters, "name"))
 
+    def _listing_row(self, run: RunReader) -> dict[str, Any]:
+        return _plain(row_of(run, is_locked(run.folder)))
+
     def _run(self, parameters: Parameters) -> RunReader:
         return self._library.open(_text(parameters, "run"))
 
@@ -218,6 +241,9 @@ def _query(parameters: Parameters) -> Query:
         text=_text(parameters, "text"),
         sort=_text(parameters, "sort"),
         reverse=bool(_text(parameters, "reverse")),
+        task=_number(parameters, "task", 0) if _text(parameters, "task") else None,
+        grade=_text(parameters, "grade"),
+        reason=_text(parameters, "reason"),
     )
 
 
@@ -232,7 +258,12 @@ def _number(parameters: Parameters, name: str, default: int) -> int:
     return int(text or default)
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _results(run: RunReader) -> dict[str, Any] | None:
+    report = report_of(run)
+    return _plain(results(report)) if report else None
+
+
+def _row(entry: Entry, grades: Mapping[int, str] = MappingProxyType({})) -> dict[str, Any]:
     """An entry for a table. Seeds are text, because JavaScript's numbers have 53 bits."""
     if not (episode := entry.summary):
         return {"key": entry.key, "broken": entry.broken, "size": entry.size}
@@ -241,6 +272,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         agent: {"label": outcome.label, "success": outcome.success, "reason": outcome.reason}
         for agent, outcome in episode.outcomes.items()
     }
+    row["grade"] = grades.get(episode.task, "") if episode.task is not None else ""
     del row["final_infos"]
     return row
 

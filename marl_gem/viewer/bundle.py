@@ -164,14 +164,14 @@ class _Writer:
             (self._folder / str(number)).mkdir(parents=True)
             self._write_run(number, name, query, most)
         listed = self._api.runs({})
-        listed["root"] = Path(listed["root"]).name
+        listed |= {"root": Path(listed["root"]).name, "runs": _without_url_secrets(listed["runs"])}
         self._save("index", {"runs": listed, "names": list(names)})
         self._written.runs = len(names)
 
     def _write_run(self, number: int, name: str, query: Query, most: int | None) -> None:
         self._api.episodes({"run": [name], "sort": ["seed"]})  # waits until all of the run has been read
         answer = self._api.run({"run": [name]}) | {"path": name, "reading": None}
-        answer |= {part: hide_in_urls(answer[part]) for part in ("config", "report")}
+        answer |= {part: _without_url_secrets(answer[part]) for part in ("config", "report", "row", "results")}
         rows, chunks = [], []
         episodes: list[dict[str, Any]] = []
         size = 0
@@ -223,6 +223,15 @@ class _Writer:
         content = f"bundle.add({json.dumps(name)}, {json.dumps(text)});\n"
         self._written.bytes += len(content)
         (self._folder / f"{name}.js").write_text(content, "ascii")
+
+
+def _without_url_secrets(value: Any) -> Any:
+    """The same without passwords and tokens in the URLs of its texts."""
+    if isinstance(value, str):
+        return hide_in_urls(value)
+    if isinstance(value, dict):
+        return {name: _without_url_secrets(part) for name, part in value.items()}
+    return [_without_url_secrets(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _shortened(value: Any) -> Any:

@@ -8,6 +8,9 @@ import msgspec
 
 from marl_gem.runs.index import Entry, Summary
 
+MOST_REASONS = 50
+"""So many different reasons are counted."""
+
 
 class AgentOverview(msgspec.Struct):
     """The outcomes of an agent in all finished episodes that did not end with an error.
@@ -15,6 +18,7 @@ class AgentOverview(msgspec.Struct):
     `episodes` counts them, and `contests` those that were contests; the others are tasks. `successes` counts won
     contests and solved tasks; `wins`, `draws` and `losses` contests alone. `mean_return` is the mean undiscounted
     return. `models` counts the episodes of each model, and `illegal` those with an illegal move of this agent.
+    `reasons` counts the episodes without success by the reason, where one is known; at most `MOST_REASONS` of them.
     """
 
     agent: str
@@ -27,6 +31,7 @@ class AgentOverview(msgspec.Struct):
     losses: int = 0
     illegal: int = 0
     mean_return: float = 0.0
+    reasons: dict[str, int] = {}
 
 
 class Overview(msgspec.Struct):
@@ -35,7 +40,8 @@ class Overview(msgspec.Struct):
     `episodes` are finished; `errors` of them ended with an error, `truncated` were truncated, `illegal` have an illegal
     move. `failed` counts attempts that failed because of infrastructure, `pending` the episodes that have no other
     attempt yet, `broken` lines that are no episodes. `turns` and `tokens` are sums, `cost` one in US dollars, over the
-    episodes whose cost is known; `unpriced` counts the others. `seconds` is the sum of the episodes' times.
+    episodes whose cost is known; `unpriced` counts the others. `seconds` is the sum of the episodes' times. `tasks`
+    counts the different tasks, where the scenario numbers them.
     """
 
     episodes: int = 0
@@ -50,6 +56,7 @@ class Overview(msgspec.Struct):
     cost: float = 0.0
     unpriced: int = 0
     seconds: float = 0.0
+    tasks: int = 0
     scenarios: list[str] = []
     agents: list[AgentOverview] = []
 
@@ -58,7 +65,7 @@ def overview(entries: Iterable[Entry]) -> Overview:
     """Sum up a run's entries, as `RunReader.entries` gives them."""
     total = Overview()
     agents: dict[str, AgentOverview] = {}
-    finished, failed = set(), set()
+    finished, failed, tasks = set(), set(), set()
     for entry in entries:
         if (episode := entry.summary) is None:
             total.broken += 1
@@ -67,11 +74,13 @@ def overview(entries: Iterable[Entry]) -> Overview:
             failed.add((episode.id, episode.repeat))
         else:
             finished.add((episode.id, episode.repeat))
+            tasks.add(episode.task)
             _count(total, episode)
             _count_agents(agents, episode)
     for agent in agents.values():
         agent.mean_return /= max(1, agent.episodes)
     total.pending = len(failed - finished)
+    total.tasks = len(tasks - {None})
     total.agents = list(agents.values())
     return total
 
@@ -103,4 +112,6 @@ def _count_agents(agents: dict[str, AgentOverview], episode: Summary) -> None:
             agent.draws += outcome.result == "draw"
             agent.losses += outcome.result == "loss"
             agent.mean_return += value
+            if outcome.reason and (outcome.reason in agent.reasons or len(agent.reasons) < MOST_REASONS):
+                agent.reasons[outcome.reason] = agent.reasons.get(outcome.reason, 0) + 1
         agent.illegal += name in episode.illegal

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from marl_gem.errors import RecordError
+from marl_gem.evaluation.report import Report, report_from
 from marl_gem.runs.index import Entry, Summary, without_surrogates
 from marl_gem.runs.outcomes import Outcome
 from marl_gem.runs.reader import RunReader
@@ -37,8 +38,9 @@ SORTS: dict[str, Callable[[Summary, Collection[str]], float]] = {
     "seconds": lambda episode, agents: episode.seconds,
     "return": lambda episode, agents: next((episode.returns[a] for a in episode.returns if a in agents), 0.0),
     "seed": lambda episode, agents: episode.seed,
+    "task": lambda episode, agents: -1 if episode.task is None else -episode.task,
 }
-"""Sort keys; "return" is that of the first agent that the query asks about."""
+"""Sort keys; "return" is that of the first agent that the query asks about, and "task" has the lowest number first."""
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -52,6 +54,9 @@ class Query(msgspec.Struct, frozen=True):
         text: must be in an observation, a response or its reasoning. Case does not matter.
         sort: a name from `SORTS`, the greatest value first; "" keeps the order of the file.
         reverse: the least value first; without `sort` the last line first.
+        task: the number of a task.
+        grade: the grade of a task, as the run's report has it.
+        reason: why one of the agents did not succeed.
 
     Raises:
         RecordError: there is no such filter or sort key.
@@ -63,6 +68,9 @@ class Query(msgspec.Struct, frozen=True):
     text: str = ""
     sort: str = ""
     reverse: bool = False
+    task: int | None = None
+    grade: str = ""
+    reason: str = ""
 
     def __post_init__(self) -> None:
         if unknown := self.filters - FILTERS.keys() - set(LINES):
@@ -77,7 +85,8 @@ def select(run: RunReader, query: Query) -> list[Entry]:
     Raises:
         RecordError: the run cannot be read.
     """
-    found = [entry for entry in run.entries() if _fits(entry, query)]
+    grades = grades_of(run) if query.grade else {}
+    found = [entry for entry in run.entries() if _fits(entry, query, grades)]
     if query.text:
         found = _containing(run, found, query.text)
     if not query.sort:
@@ -88,17 +97,39 @@ def select(run: RunReader, query: Query) -> list[Entry]:
     return [entry for _, entry in valued] + [entry for entry in found if not entry.summary]
 
 
-def _fits(entry: Entry, query: Query) -> bool:
+def _fits(entry: Entry, query: Query, grades: Mapping[int, str]) -> bool:
     if "failed" in query.filters and not entry.key.startswith("e"):
         return False
     if not (episode := entry.summary):
-        return query.filters <= set(LINES) and not query.seat and not query.model
+        asked = query.seat or query.model or query.task is not None or query.grade or query.reason
+        return query.filters <= set(LINES) and not asked
     if "broken" in query.filters:
         return False
     agents = _agents(episode, query)
     if not agents and (query.seat or query.model):
         return False
+    if query.task not in (None, episode.task):
+        return False
+    if query.grade and (episode.task is None or grades.get(episode.task) != query.grade):
+        return False
+    if query.reason and not any(outcome.reason == query.reason for outcome in _outcomes(episode, agents)):
+        return False
     return all(FILTERS[name](episode, agents) for name in query.filters if name in FILTERS)
+
+
+def grades_of(run: RunReader) -> dict[int, str]:
+    """The grades of a run's tasks by their numbers, as its report has them; empty where there are none."""
+    if (report := report_of(run)) is None:
+        return {}
+    return {task.task: task.grade for match in report.matches for task in match.by_task if task.grade}
+
+
+def report_of(run: RunReader) -> Report | None:
+    """The report of an evaluation, a grid or a tournament; None if there is none that can be read."""
+    try:
+        return report_from(run.report) if run.report else None
+    except (ValueError, msgspec.ValidationError):
+        return None
 
 
 def _agents(episode: Summary, query: Query) -> list[str]:

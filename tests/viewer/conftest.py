@@ -19,7 +19,7 @@ def serve() -> Iterator[Callable[[Path], Server]]:
     servers: list[Server] = []
 
     def start(path: Path) -> Server:
-        server = Server(RunLibrary(path), 0)
+        server = Server(RunLibrary(path, with_empty=True), 0)
         threading.Thread(target=lambda: server.serve_forever(0.01), daemon=True).start()
         servers.append(server)
         return server

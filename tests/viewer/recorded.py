@@ -186,7 +186,7 @@ class Page:
     def __init__(self, browser: Any, server: Server, **options: Any) -> None:
         self.server = server
         self.tab = browser.new_page(**({"viewport": {"width": 1280, "height": 800}} | options))
-        self.tab.set_default_timeout(10_000)
+        self.tab.set_default_timeout(30_000)
         self.errors: list[str] = []
         self.requested: list[str] = []
         self.tab.on("pageerror", lambda error: self.errors.append(str(error)))

@@ -270,8 +270,7 @@ def test_broken_lines_and_new_episodes(tmp_path: Path, show: Callable[..., Page]
     tab.wait_for_selector("text=7 episodes")
     with (folder / "episodes.jsonl").open("a") as file:
         file.write(to_json(episode(7)) + "\n")
-    tab.click("text=1 new episode: show")
-    tab.wait_for_selector("text=8 episodes")
+    tab.wait_for_selector("text=8 episodes")  # the list goes on by itself
 
 
 def test_two_episodes_side_by_side(tmp_path: Path, show: Callable[..., Page]) -> None:
@@ -343,7 +342,7 @@ def test_a_narrow_window(tmp_path: Path, show: Callable[..., Page]) -> None:
     for address in ("", "#/run?run=one", "#/episode?run=one&key=2", "#/compare?run=one&key=1&run2=one&key2=2"):
         tab = page.go(address)
         tab.reload()
-        tab.wait_for_selector(".runs td, .row, .turn")
+        tab.wait_for_selector(".runs td, .rows .row, .turn")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 380, address
 
 

@@ -79,8 +79,8 @@ def test_from_the_list_to_curves_to_an_episode(tmp_path: Path, show: Callable[..
     write_run(tmp_path / "evaluation", [episode(0)])
     page = show(tmp_path)
     tab = page.go()
-    assert tab.locator("label.pick").count() == 1, "an evaluation has no curves"
-    tab.click("label.pick a")
+    assert tab.locator(".runs td.title a >> text=curves").count() == 1, "an evaluation has no curves"
+    tab.click(".runs td.title a >> text=curves")
     tab.wait_for_selector(".curve >> nth=7")
     expected = ["score", "mean return of each agent", "loss", "divergence from the reference (nats)"]
     assert titles(tab)[:4] == expected and len(titles(tab)) == 8

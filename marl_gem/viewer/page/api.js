@@ -38,6 +38,6 @@ export const link = (page, parameters) => `#/${page}?${encode(parameters)}`;
 /** The part of a page's parameters that selects and sorts episodes. */
 export function queryOf(parameters) {
   const query = {};
-  for (const name of ["seat", "model", "text", "sort", "reverse"]) query[name] = parameters.get(name) ?? "";
+  for (const name of ["seat", "model", "text", "sort", "reverse", "task", "grade", "reason"]) query[name] = parameters.get(name) ?? "";
   return { ...query, filter: parameters.getAll("filter") };
 }

@@ -4,9 +4,17 @@ import { h, refill } from "./dom.js";
 import { runsPage } from "./runs.js";
 import { runPage } from "./run.js";
 import { episodePage, comparePage } from "./episode.js";
+import { comparisonPage } from "./comparison.js";
 import { trainingPage } from "./training.js";
 
-const pages = { "": runsPage, run: runPage, episode: episodePage, compare: comparePage, training: trainingPage };
+const pages = {
+  "": runsPage,
+  run: runPage,
+  comparison: comparisonPage,
+  training: trainingPage,
+  episode: episodePage,
+  compare: comparePage,
+};
 const main = document.getElementById("main");
 let current = { keys: [] };
 let leaving = new AbortController();
@@ -60,7 +68,7 @@ const everywhere = [
 
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.matches?.("input, select, textarea")) {
+  if (event.target.matches?.("input:not([type=checkbox]), select, textarea")) {
     if (event.key === "Escape") event.target.blur();
     return;
   }

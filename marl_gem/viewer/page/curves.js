@@ -7,25 +7,26 @@ const NAMED = 12; // more lines than this are not all named
 
 /**
  * The chart. A line is { name, kind, points: [[x, y], ...], band: [[x, low, high], ...] }, `kind` its classes.
- * `range` are the lowest and highest y that are always shown. `go(line, x)` is called with what is clicked.
+ * `range` are the lowest and highest y that are always shown, `start` is the first x. `go(line, x)` is called with what is clicked.
  */
-export function lineChart({ title, unit, lines, range, marks = [], go }) {
+export function lineChart({ title, unit, lines, range, start = 0, marks = [], go }) {
   const xs = lines.flatMap((line) => line.points.map(([x]) => x));
-  const x = scale(Math.min(0, ...xs), Math.max(1, ...xs), LEFT, WIDTH - RIGHT);
+  const [from, to] = [Math.min(start, ...xs), Math.max(start + 1, ...xs)];
+  const x = scale(from, to, LEFT, WIDTH - RIGHT);
   const [low, high] = bounds(lines, range);
   const y = scale(low, high, HEIGHT - BOTTOM, TOP);
   const cursor = svg("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, x1: -9, x2: -9 });
   const caption = h("figcaption", { class: "muted small" });
   const chart = svg(
     "svg",
-    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title} over ${unit}s` },
+    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title || lines.map((line) => line.name).join(", ")} over ${unit}s` },
     ticks(low, high).map((value) => [
       svg("line", { class: value === 0 ? "zero" : "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
       svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, number(value)),
     ]),
     marks.map((at) => svg("line", { class: "phase", x1: x(at), x2: x(at), y1: TOP, y2: HEIGHT - BOTTOM })),
-    svg("text", { x: LEFT, y: HEIGHT - 5 }, number(Math.min(0, ...xs))),
-    svg("text", { x: WIDTH - RIGHT, y: HEIGHT - 5, "text-anchor": "end" }, `${unit} ${number(Math.max(1, ...xs))}`),
+    svg("text", { x: LEFT, y: HEIGHT - 5 }, number(from)),
+    svg("text", { x: WIDTH - RIGHT, y: HEIGHT - 5, "text-anchor": "end" }, `${unit} ${number(to)}`),
     lines.map((line) => svg("g", { class: `line ${line.kind}` }, band(line, x, y), path(line, x, y))),
     cursor,
   );
@@ -53,7 +54,7 @@ export function lineChart({ title, unit, lines, range, marks = [], go }) {
   chart.addEventListener("pointerdown", (event) => mark(nearest(event)));
   if (go) chart.addEventListener("click", (event) => go(nearest(event)));
   mark(Math.max(...xs));
-  return h("figure", { class: "chart curve", "data-title": title }, h("h2", {}, title), chart, caption);
+  return h("figure", { class: "chart curve", "data-title": title }, title && h("h2", {}, title), chart, caption);
 }
 
 const separated = (parts, index) => [index ? ", " : "", ...parts.filter(Boolean)];

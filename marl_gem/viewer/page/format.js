@@ -56,3 +56,23 @@ export const percent = (part, total) =>
   total ? `${((100 * part) / total).toFixed(part && part < total ? 1 : 0)}%` : "\u2013";
 
 export const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+
+/** A share of 1 in percent, with one digit: 36.7%. */
+export const share = (value) => (typeof value === "number" ? `${(100 * value).toFixed(1)}%` : "\u2013");
+
+/** A number in three digits. */
+export const digits = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))).replace("-", "\u2212") : String(value));
+
+/** An estimate as its value and its 95% interval, which is empty where there is none: ["36.7%", "20.0\u201353.3"]. */
+export function estimated(found, write = share) {
+  if (!found) return ["\u2013", ""];
+  if (found.low == null || found.high == null) return [write(found.mean), ""];
+  return [write(found.mean), `${write(found.low).replace("%", "")}${write === share ? "\u2013" : " to "}${write(found.high).replace("%", "")}`];
+}
+
+/** The main number of a run, see `Score` in listing.py. */
+export const scoreText = ({ what, value, low, high }) =>
+  estimated({ mean: value, low, high }, what === "rating" ? (number) => String(Math.round(number)) : share);
+
+/** A time in full. */
+export const when = (timestamp) => new Date(timestamp * 1000).toLocaleString();

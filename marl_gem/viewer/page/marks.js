@@ -42,3 +42,8 @@ export function bar(agent) {
 export const successWord = (agent) => (agent.contests ? "won" : "solved");
 
 export const badge = (kind, text, title) => h("span", { class: `badge ${kind}`, title }, text);
+
+const STATUS = { running: "good", finished: "", interrupted: "warn", failed: "error", empty: "warn" };
+
+/** Whether a run goes on, is complete, or why not. */
+export const statusBadge = (status) => badge(STATUS[status] ?? "", status);

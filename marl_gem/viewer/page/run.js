@@ -2,8 +2,9 @@
 
 import { ask, link, picture, queryOf } from "./api.js";
 import { h, refill } from "./dom.js";
-import { ago, brief, count, duration, money, percent, plural, signed } from "./format.js";
-import { badge, bar, colour, successWord } from "./marks.js";
+import { ago, brief, count, duration, money, percent, plural, when } from "./format.js";
+import { statusBadge } from "./marks.js";
+import { agentCards, resultSections } from "./results.js";
 import { episodeTable } from "./table.js";
 
 const EVERY = 5000; // ms between checks for new episodes
@@ -29,6 +30,7 @@ const ORDERS = [
   ["tokens", "most tokens"],
   ["seconds", "slowest"],
   ["return", "highest return"],
+  ["task", "by task"],
 ];
 
 export async function runPage(parameters, signal) {
@@ -37,7 +39,13 @@ export async function runPage(parameters, signal) {
   const query = queryOf(parameters);
   const status = h("span", { class: "muted", role: "status" });
   const numbers = h("div", { class: "numbers" });
-  const show = () => refill(numbers, agentCards(run, agents), tiles(run));
+  const head = h("div", { class: "head" });
+  const hasEpisodes = () => lines(run) > 0 || run.reading != null;
+  const show = () => {
+    refill(head, heading(run));
+    const sections = resultSections(run, agents, narrow);
+    refill(numbers, run.agents.length > 0 && agentCards(run, agents), hasEpisodes() && tiles(run), sections.length > 0 && h("div", { class: "panels" }, sections));
+  };
   const table = episodeTable({
     run,
     agents,
@@ -55,6 +63,14 @@ export async function runPage(parameters, signal) {
     },
   });
   const controls = filterBar(run, query, () => changed());
+  const list = [h("div", { class: "filters" }, controls.element, status), table.element];
+
+  /** Show the episodes that fit, from a section above the table. */
+  function narrow(changes) {
+    Object.assign(query, changes);
+    changed();
+    table.element.scrollIntoView({ block: "nearest" });
+  }
 
   /** While the server reads a long run, show how far it is; then show all of it. */
   async function readOn() {
@@ -68,6 +84,16 @@ export async function runPage(parameters, signal) {
     if (run.agents.some(({ agent }) => !agents.includes(agent))) return dispatchEvent(new Event("hashchange"));
     show();
     table.refresh();
+  }
+
+  /** Show what is new at the end of the list while a run goes on; false where rows would change places. */
+  function update(now) {
+    if (lines(now) < lines(run) || query.sort || query.reverse || !lines(run)) return false;
+    if (now.agents.some(({ agent }) => !agents.includes(agent))) return false;
+    Object.assign(run, now);
+    show();
+    table.refresh();
+    return true;
   }
 
   function changed() {
@@ -86,31 +112,33 @@ export async function runPage(parameters, signal) {
       ["u Escape", "all runs", () => (location.hash = "#/?all=1")],
     ],
     content: [
-      heading(run),
+      head,
       numbers,
-      h("div", { class: "filters" }, controls.element, status),
-      table.element,
+      hasEpisodes() ? list : run.results?.grid ? matchLinks(run) : emptyRun(run),
     ],
     ready: async () => {
       show();
       controls.show();
-      table.load(query, parameters.get("at"));
-      await readOn();
-      watch(run, signal);
+      if (hasEpisodes()) {
+        table.load(query, parameters.get("at"));
+        await readOn();
+      }
+      watch(run, signal, update);
     },
   };
 }
 
-const rounded = (value) => (typeof value === "number" ? Number(value.toFixed(3)) : value);
-
 const lines = (run) => run.episodes + run.failed + run.broken;
 
 function heading(run) {
+  const { row } = run;
+  const open = document.querySelector("details.about")?.open;
   const about = h(
     "details",
-    { class: "about" },
+    { class: "about", open },
     h("summary", {}, "About this run"),
     h("p", { class: "muted path" }, run.path),
+    run.results?.command && h("pre", {}, run.results.command),
     run.pictures.map((name) =>
       h("img", { src: picture(run.name, name), alt: name, loading: "lazy" }),
     ),
@@ -118,56 +146,42 @@ function heading(run) {
       (name) => run[name] && h("details", {}, h("summary", {}, `${name}.json`), h("pre", {}, run[name])),
     ),
   );
-  return h(
-    "div",
-    { class: "head" },
+  const kind = run.matches.length ? "grid" : row.kind;
+  return [
     h("h1", {}, run.name),
+    statusBadge(row.status),
     run.training && h("a", { class: "button", href: link("training", { run: run.name }) }, "Curves"),
+    !globalThis.bundle && h("a", { class: "button", href: link("", { all: 1, pick: run.name, text: run.scenarios[0] ?? row.scenarios[0] }) }, "Compare\u2026"),
     h(
       "p",
-      { class: "muted" },
-      [run.scenarios.join(", "), `written ${ago(run.changed)}`].filter(Boolean).join(" \u00b7 "),
+      { class: "muted", title: when(run.changed) },
+      [kind, (run.scenarios.length ? run.scenarios : row.scenarios).join(", "), run.changed && `written ${ago(run.changed)}`]
+        .filter(Boolean)
+        .join(" \u00b7 "),
     ),
+    row.why && h("p", { class: row.status === "failed" ? "wide errorbox" : "wide warnbox" }, row.why),
     h("p", { id: "new" }),
     about,
-  );
+  ];
 }
 
-function agentCards(run, agents) {
-  const cards = run.agents.slice(0, 6).map((agent) =>
-    h(
-      "div",
-      { class: `card ${colour(agents, agent.agent)}` },
-      h(
-        "div",
-        { class: "line" },
-        h("span", { class: "agent" }, agent.agent),
-        h(
-          "span",
-          { class: "muted models", title: Object.keys(agent.models).join(", ") },
-          Object.keys(agent.models).join(", ") || "no model",
-        ),
-        h("span", { class: "spring" }),
-        h("b", {}, percent(agent.successes, agent.episodes)),
-        h("span", { class: "muted" }, successWord(agent)),
-      ),
-      bar(agent),
-      h(
-        "div",
-        { class: "line muted small" },
-        h("span", {}, "mean return ", h("b", {}, signed(rounded(agent.mean_return)))),
-        h("span", { class: "spring" }),
-        agent.illegal ? badge("warn", `illegal in ${percent(agent.illegal, run.episodes)}`) : null,
-      ),
-    ),
-  );
-  return h(
+const emptyRun = (run) =>
+  h(
     "div",
-    { class: "cards" },
-    cards,
-    run.agents.length > 6 && h("div", { class: "card muted" }, `and ${run.agents.length - 6} more agents`),
+    { class: "empty" },
+    h("h2", {}, "This run has no episodes"),
+    h("p", {}, run.row.status === "running" ? "The first ones appear here when they are finished." : run.row.why),
   );
-}
+
+/** The matches of a grid, whose episodes are in runs of their own. */
+const matchLinks = (run) =>
+  run.matches.length > 0 &&
+  h(
+    "details",
+    { class: "panel" },
+    h("summary", {}, plural(run.matches.length, "match").replace("matchs", "matches")),
+    h("ul", {}, run.matches.map((name) => h("li", {}, h("a", { href: link("run", { run: name }) }, name)))),
+  );
 
 function tiles(run) {
   const facts = [
@@ -199,6 +213,8 @@ function filterBar(run, query, changed) {
   const chips = shown.map((name) =>
     h("button", { class: `chip ${name}`, title: FILTERS[name], onclick: () => toggle(name) }, name),
   );
+  const reasons = countReasons(run);
+  const grades = [...new Set((run.results?.grades ?? []).map((row) => row.grade))];
   const models = [...new Set(run.agents.flatMap((agent) => Object.keys(agent.models)))];
   const seat = choice(
     "any seat",
@@ -206,6 +222,18 @@ function filterBar(run, query, changed) {
     "seat",
   );
   const model = choice("any model", models, "model");
+  const reason = choice("any reason", Object.keys(reasons), "reason", (name) => `${name} (${count(reasons[name])})`);
+  const grade = choice("any grade", grades, "grade");
+  const task = h("input", {
+    class: "tasknumber",
+    inputmode: "numeric",
+    pattern: "[0-9]*",
+    placeholder: "task",
+    "aria-label": "task",
+    maxlength: 9,
+    oninput: () => later({ task: task.value.replace(/\D/g, "") }),
+  });
+  const reset = h("button", { class: "quiet", onclick: () => set({ ...NOTHING, filter: [] }) }, "Clear filters");
   const sort = h(
     "select",
     { "aria-label": "Order", onchange: () => set({ sort: sort.value, reverse: "" }) },
@@ -216,17 +244,18 @@ function filterBar(run, query, changed) {
     placeholder: "Search texts  /",
     "aria-label": "Search",
     maxlength: 500,
-    oninput: later,
+    oninput: () => later({ text: search.value }),
   });
   let waiting;
 
-  function later() {
+  function later(values) {
+    Object.assign(query, values); // at once: another control may redraw before the time is over
     clearTimeout(waiting);
-    waiting = setTimeout(() => set({ text: search.value }), WAIT);
+    waiting = setTimeout(changed, WAIT);
   }
 
-  function choice(none, names, field) {
-    const options = [["", none], ...names.map((name) => [name, name])].map(([value, text]) =>
+  function choice(none, names, field, write = (name) => name) {
+    const options = [["", none], ...names.map((name) => [name, write(name)])].map(([value, text]) =>
       h("option", { value }, text),
     );
     const select = h(
@@ -251,6 +280,10 @@ function filterBar(run, query, changed) {
     chips.forEach((chip, index) => chip.setAttribute("aria-pressed", query.filter.includes(shown[index])));
     seat.selectedIndex = seat.names.indexOf(query.seat) + 1;
     model.selectedIndex = model.names.indexOf(query.model) + 1;
+    reason.selectedIndex = reason.names.indexOf(query.reason) + 1;
+    grade.selectedIndex = grade.names.indexOf(query.grade) + 1;
+    if (document.activeElement !== task) task.value = query.task;
+    reset.hidden = !query.filter.length && Object.keys(NOTHING).every((name) => !query[name]);
     sort.value = query.reverse ? "-" : query.sort;
     if (document.activeElement !== search) search.value = query.text;
   }
@@ -261,20 +294,36 @@ function filterBar(run, query, changed) {
       h("span", { class: "chips" }, chips),
       run.agents.length > 1 && seat,
       models.length > 1 && model,
+      run.tasks > 1 && task,
+      grades.length > 1 && grade,
+      reason.names.length > 0 && reason,
       sort,
+      reset,
     ],
     search,
     show,
   };
 }
 
-/** While this page is shown, offer to load new episodes. */
-function watch(run, signal) {
+const NOTHING = { text: "", seat: "", model: "", task: "", grade: "", reason: "" };
+
+/** How many episodes did not succeed for each reason, over all agents; agents with the same reason count once. */
+function countReasons(run) {
+  const found = Object.create(null);
+  for (const agent of run.agents)
+    for (const [reason, times] of Object.entries(agent.reasons)) found[reason] = Math.max(found[reason] ?? 0, times);
+  return found;
+}
+
+/** While this page is shown, show new episodes, or offer to. */
+function watch(run, signal, update) {
   const timer = setInterval(async () => {
     if (document.hidden) return;
     try {
       const now = await ask("run", { run: run.name }, signal);
       const fresh = lines(now) - lines(run);
+      if (fresh && update(now)) return;
+      if (now.row.status !== run.row.status || now.report !== run.report) return dispatchEvent(new Event("hashchange"));
       if (fresh)
         refill(
           document.getElementById("new"),

@@ -4,13 +4,16 @@ import { ask, link } from "./api.js";
 import { h, refill } from "./dom.js";
 import { brief, bytes, count, duration, money } from "./format.js";
 import { badge, colour, result } from "./marks.js";
+import { roleOf } from "./results.js";
 
-const HEIGHT = 34; // pixels of a row; style.css says the same
+const WIDE = 34; // pixels of a row; style.css says the same
+const TALL = 104; // of a row in a narrow window, which has a line for each group of columns
+const NARROW = matchMedia("(max-width: 760px)");
 const PAGE = 100;
-const SEATS = 4; // more agents than this share one column
+const SEATS = 4; // more agents than this are counted by role
 
 export function episodeTable({ run, agents, signal, counted, sort }) {
-  const columns = columnsOf(agents);
+  const columns = columnsOf(run, agents);
   const names = h("div", { class: "row names" }, columns.map(nameOf));
   const body = h("div", { class: "rows" });
   const marks = h("div", { class: "marks" });
@@ -25,6 +28,16 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
   let selected = -1;
   let marked = [];
   let load_number = 0;
+  let height = NARROW.matches ? TALL : WIDE;
+  NARROW.addEventListener("change", resize, { signal });
+
+  function resize() {
+    const first = element.scrollTop / height;
+    height = NARROW.matches ? TALL : WIDE;
+    body.style.setProperty("height", `${total * height}px`);
+    element.scrollTop = first * height;
+    draw();
+  }
 
   function nameOf(column) {
     if (!column.sort) return h("span", { class: column.kind ?? "", title: column.title }, column.name);
@@ -56,8 +69,8 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
       const sorted = button.dataset.sort === query.sort;
       button.dataset.order = sorted ? (query.reverse ? "up" : "down") : "";
     }
-    body.style.setProperty("height", `${total * HEIGHT}px`);
-    element.scrollTop = selected < 0 ? 0 : selected * HEIGHT - element.clientHeight / 2;
+    body.style.setProperty("height", `${total * height}px`);
+    element.scrollTop = selected < 0 ? 0 : selected * height - element.clientHeight / 2;
     element.classList.remove("loading");
     counted(total);
     draw();
@@ -75,14 +88,14 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
     if (into !== pages || !numbers.length) return; // a newer query has begun
     numbers.forEach((number, index) => pages.set(number, answers[index].rows));
     total = answers[0].total;
-    body.style.setProperty("height", `${total * HEIGHT}px`);
+    body.style.setProperty("height", `${total * height}px`);
     counted(total);
     draw();
   }
 
   function draw() {
-    const first = Math.max(0, Math.floor(element.scrollTop / HEIGHT) - 8);
-    const last = Math.min(total, Math.ceil((element.scrollTop + element.clientHeight) / HEIGHT) + 8);
+    const first = Math.max(0, Math.floor(element.scrollTop / height) - 8);
+    const last = Math.min(total, Math.ceil((element.scrollTop + element.clientHeight) / height) + 8);
     const rows = [];
     for (let index = first; index < last; index++) rows.push(rowAt(index));
     refill(
@@ -103,14 +116,30 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
         role: "row",
         href: row && address(row.key),
       },
-      row ? (row.broken ? brokenCells(row) : columns.map((column) => cell(column, row))) : null,
+      row ? (row.broken ? brokenCells(row) : NARROW.matches ? narrowLines(row) : columns.map((column) => cell(column, row))) : null,
     );
-    shown.style.setProperty("top", `${index * HEIGHT}px`);
+    shown.style.setProperty("top", `${index * height}px`);
     return shown;
   }
 
   const address = (key) => link("episode", { run: run.name, key, ...query });
-  const cell = (column, row) => h("span", { role: "cell", class: column.kind ?? "" }, column.show(row));
+  const cell = (column, row) => h("span", { role: "cell", class: column.kind ?? "", title: column.about?.(row) }, column.show(row));
+
+  /** In a narrow window a row has four lines: what it is, the seats, how it ended, the numbers. */
+  const narrowLines = (row) =>
+    ["id", "seat", "end", "number"].map((line) =>
+      h(
+        "span",
+        { class: `cells ${line}` },
+        columns
+          .filter((column) => column.line === line)
+          .map((column) => {
+            const shown = [column.show(row)].flat(2).filter((part) => part != null && part !== false && part !== "");
+            return shown.length > 0 && h("span", { role: "cell", title: column.about?.(row) }, column.label !== false && h("span", { class: "muted" }, column.name.cloneNode?.(true) ?? column.name, " "), shown);
+          }),
+      ),
+    );
+
   const brokenCells = (row) => [
     h("span", { class: "number muted" }, row.key),
     h("span", { class: "wide negative" }, `${row.broken} (${bytes(row.size)})`),
@@ -127,8 +156,8 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
 
   function move(step) {
     selected = Math.min(total - 1, Math.max(0, selected + step));
-    const top = selected * HEIGHT;
-    const room = element.clientHeight - 3 * HEIGHT;
+    const top = selected * height;
+    const room = element.clientHeight - 3 * height;
     if (top < element.scrollTop) element.scrollTop = top;
     else if (top > element.scrollTop + room) element.scrollTop = top - room;
     draw();
@@ -164,31 +193,59 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
   };
 }
 
-function columnsOf(agents) {
-  const seats =
-    agents.length <= SEATS
-      ? agents.map((agent) => ({
-          name: h("span", { class: `agent ${colour(agents, agent)}` }, agent),
-          width: "minmax(92px, 1fr)",
-          show: (row) => agent in row.returns && result(row.returns[agent], row.outcomes[agent]),
-        }))
-      : [{ name: "success of", width: "minmax(160px, 3fr)", show: (row) => successful(row) }];
+/** The columns: `show` makes a cell of a row, `about` says more when it is pointed at, `line` is its line in a narrow window. */
+function columnsOf(run, agents) {
+  const graded = (run.results?.grades ?? []).length > 0;
+  const number = (name, sort, width, show) => ({ name, sort, kind: "number", width, show, line: "number" });
   return [
-    { name: "#", kind: "number", width: "64px", show: (row) => row.key },
-    { name: "episode", width: "minmax(96px, 1.4fr)", show: (row) => row.id },
-    ...seats,
-    { name: "end", width: "minmax(110px, 1.6fr)", show: ending },
-    { name: "turns", sort: "turns", kind: "number", width: "72px", show: (row) => count(row.turns) },
-    { name: "tokens", sort: "tokens", kind: "number", width: "78px", show: (row) => brief(row.tokens) },
-    { name: "cost", sort: "cost", kind: "number", width: "84px", show: (row) => money(row.cost) },
-    { name: "time", sort: "seconds", kind: "number", width: "88px", show: (row) => duration(row.seconds) },
-  ];
+    { name: "#", kind: "number", width: "64px", show: (row) => row.key, line: "id" },
+    { name: "episode", width: "minmax(96px, 1.2fr)", show: (row) => row.id, about: (row) => row.id, line: "id", label: false },
+    run.tasks > 1 && { name: "task", sort: "task", kind: "number", width: "58px", show: (row) => row.task, line: "id" },
+    graded && { name: "grade", width: "minmax(80px, 1fr)", show: (row) => row.grade, about: (row) => row.grade, line: "id", label: false },
+    ...seatColumns(agents),
+    { name: "end", width: "minmax(120px, 2fr)", show: ending, about: reasonsOf, line: "end", label: false },
+    number("turns", "turns", "72px", (row) => count(row.turns)),
+    number("tokens", "tokens", "78px", (row) => brief(row.tokens)),
+    number("cost", "cost", "84px", (row) => money(row.cost)),
+    number("time", "seconds", "88px", (row) => duration(row.seconds)),
+  ].filter(Boolean);
 }
 
-const successful = (row) =>
-  Object.keys(row.outcomes)
-    .filter((agent) => row.outcomes[agent].success)
-    .join(", ");
+/** A column for each seat; of many, one for each role, with how many succeeded. */
+function seatColumns(agents) {
+  if (agents.length <= SEATS)
+    return agents.map((agent) => ({
+      name: h("span", { class: `agent ${colour(agents, agent)}` }, agent),
+      width: "minmax(92px, 1fr)",
+      line: "seat",
+      show: (row) => agent in row.returns && result(row.returns[agent], row.outcomes[agent]),
+    }));
+  const roles = [...new Set(agents.map(roleOf))];
+  if (roles.length <= SEATS)
+    return roles.map((role) => roleColumn(h("span", { class: "agent" }, role), agents.filter((agent) => roleOf(agent) === role)));
+  return [roleColumn("succeeded", agents)];
+}
+
+const roleColumn = (name, members) => ({
+  name,
+  width: "minmax(110px, 1fr)",
+  line: "seat",
+  about: (row) => `succeeded: ${members.filter((agent) => row.outcomes[agent]?.success).join(", ") || "nobody"}`.slice(0, 2000),
+  show: (row) => {
+    const judged = members.filter((agent) => row.outcomes[agent]);
+    const solved = judged.filter((agent) => row.outcomes[agent].success);
+    return judged.length > 0 && `${count(solved.length)} of ${count(judged.length)}`;
+  },
+});
+
+/** Why agents did not succeed, agents with the same reason together. */
+function reasonsOf(row) {
+  const reasons = new Map();
+  for (const [agent, { reason }] of Object.entries(row.outcomes)) if (reason) reasons.set(reason, [...(reasons.get(reason) ?? []), agent]);
+  return [...reasons].map(([reason, agents]) => `${reason}: ${agents.join(", ")}`).join("; ").slice(0, 2000);
+}
+
+const reasonTexts = (row) => [...new Set(Object.values(row.outcomes).map(({ reason }) => reason).filter(Boolean))];
 
 /** Badges for an episode with an error, a limit or illegal moves. */
 export function ending(row) {
@@ -198,6 +255,10 @@ export function ending(row) {
     row.error && badge("error", `${row.error.origin}: ${row.error.type}`, row.error.message.slice(0, 500)),
     row.limit && badge("warn", `limit: ${row.limit}`),
     !row.limit && row.ending === "truncated" && badge("warn", "truncated"),
+    reasonTexts(row)
+      .filter((reason) => !(row.limit && reason === `cut by ${row.limit}`) && reason !== "truncated")
+      .slice(0, 3)
+      .map((reason) => h("span", { class: "reason" }, reason)),
     Object.keys(row.illegal).length > 0 &&
       badge("warn", "illegal", `Illegal moves by ${Object.keys(row.illegal).join(", ")}`),
   ];
