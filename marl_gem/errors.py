@@ -19,6 +19,8 @@
           ServerUnreachable    the request was not taken: the server is unreachable
         ContextTooLong       the prompt does not fit the model
       ResourceError        origin "tool": a pool could not give a resource, such as a process
+        SandboxError         a sandbox could not start, or ended by itself
+          SandboxUnavailable   this machine cannot confine programs
       ConversionError      an env that does not fit another library's API, or cannot be put into text
       RecordError          a record that cannot be written or read
       ConfigError          a configuration that is inconsistent, or differs from the run's
@@ -117,6 +119,14 @@ class ContextTooLong(LLMError):
 
 class ResourceError(MarlGemError):
     """A pool could not give a resource, such as a process or a database: nothing that an agent could help."""
+
+
+class SandboxError(ResourceError):
+    """A sandbox could not start, or ended by itself. This says nothing about the program in it."""
+
+
+class SandboxUnavailable(SandboxError):
+    """This machine cannot confine programs. The message says what is missing and what would help."""
 
 
 class ConversionError(MarlGemError):
