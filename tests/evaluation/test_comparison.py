@@ -96,7 +96,8 @@ def test_trained_policies_are_compared_whatever_their_seats(tmp_path: Path) -> N
             for number in range(4)
         ]
         runs.append(opened(write_run(tmp_path / name, measured)))
-    (policy,) = compare(*runs).subjects
+    before, after = runs
+    (policy,) = compare(before, after).subjects
     assert (policy.name, policy.pairs) == ("policy", 8)
     assert policy.success.before and policy.success.before.mean == 0.25
     assert policy.success.after and policy.success.after.mean == 0.75
