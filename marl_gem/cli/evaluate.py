@@ -16,7 +16,7 @@ from rich.progress import Progress as ProgressBar
 
 from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
-from marl_gem.cli.fitted_table import FittedMarkdown
+from marl_gem.cli.fitted_markdown import FittedMarkdown
 from marl_gem.cli.interrupts import stop_on_interrupt
 from marl_gem.cli.terminal import (
     Options,

@@ -76,7 +76,7 @@ def _foreign_exit(ended: SystemExit) -> str:
     for frame, line in reversed([*traceback.walk_tb(ended.__traceback__)]):
         name = str(frame.f_globals.get("__name__", ""))
         if name != "_sitebuiltins":  # exit() and quit()
-            by_command = name.startswith(("marl_gem.cli", "click", "typer"))
+            by_command = name.startswith(("marl_gem.cli", "click", "typer", "rich.console"))  # rich: nobody reads on
             return "" if by_command else f"{frame.f_code.co_filename}, line {line},"
     return ""
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from itertools import chain, count
-from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import Markdown, TableElement
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -68,20 +66,6 @@ class FittedTable:
             yield _block([[row[column] for column in columns] for row in rows], width)
         for name, short in legend.items():
             yield Text(f"{short}: {name}", "dim")
-
-
-class FittedMarkdown(Markdown):
-    """Markdown whose tables are `FittedTable`s."""
-
-    class _Table(TableElement):
-        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            header = self.header.row if self.header else None
-            table = FittedTable(*(cell.content for cell in (header.cells if header else ())))
-            for row in self.body.rows if self.body else ():
-                table.add_row(*(cell.content for cell in row.cells))
-            yield table
-
-    elements: ClassVar[dict[str, Any]] = {**Markdown.elements, "table_open": _Table}
 
 
 def short_names(names: Iterable[str], longest: int = NAME) -> dict[str, str]:
@@ -171,7 +155,8 @@ def _block(rows: Sequence[Sequence[Text]], width: int) -> Table:
         max(cell_len(line) for cell in column for line in (cell.plain.split("\n")))
         for column in zip(*rows, strict=True)
     ]
-    widths, least = [max(1, wide) for wide in natural], _least(rows)
+    widths, least = [max(1, wide) for wide in natural], _least(rows, word=width)
+    least = least if _breadth(least) <= width else _least(rows)
     while _breadth(widths) > width and any(wide > few for wide, few in zip(widths, least, strict=True)):
         widest = max((column for column, few in enumerate(least) if widths[column] > few), key=widths.__getitem__)
         widths[widest] -= 1

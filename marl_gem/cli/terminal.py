@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from traceback import format_exception
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -18,14 +18,13 @@ from rich.segment import Segment
 from rich.text import Text
 
 from marl_gem.bounds import Range
-from marl_gem.cli.fitted_table import FittedTable
-from marl_gem.evaluation.estimates import wilson
-from marl_gem.evaluation.seat_groups import seat_groups
-from marl_gem.evaluation.tally import Tally
 from marl_gem.overrides import apply_overrides, write_value
-from marl_gem.policies import HumanPolicy
 from marl_gem.printable import printable
-from marl_gem.specs import PolicySpec, ScenarioSpec, training_options
+
+if TYPE_CHECKING:  # help and version need none of these, which take long to import
+    from marl_gem.evaluation.tally import Tally
+    from marl_gem.policies import HumanPolicy
+    from marl_gem.specs import PolicySpec, ScenarioSpec
 
 
 class SafeConsole(Console):
@@ -134,6 +133,8 @@ def read_scenario(
     scenario: str, options: list[str] | None, wrappers: list[str] | None, tools: list[str] | None
 ) -> ScenarioSpec:
     """The scenario that a command line names."""
+    from marl_gem.specs import ScenarioSpec
+
     return ScenarioSpec.parse(scenario, apply_overrides({}, options or []), wrappers or [], tools or [])
 
 
@@ -142,6 +143,8 @@ def as_trained(spec: ScenarioSpec, policies: Iterable[PolicySpec], stored: Mappi
 
     Options that the command line or a stored run has set count more.
     """
+    from marl_gem.specs import training_options
+
     given = {**stored, **spec.options}
     taken = training_options(policies, spec.id, given)
     if taken:
@@ -152,6 +155,8 @@ def as_trained(spec: ScenarioSpec, policies: Iterable[PolicySpec], stored: Mappi
 
 def person() -> HumanPolicy:
     """The person at this terminal."""
+    from marl_gem.policies import HumanPolicy
+
     return HumanPolicy(lambda text: out.print(plain(text)), lambda prompt: out.input(plain(prompt, "bold")))
 
 
@@ -163,6 +168,9 @@ def show_tallies(tallies: Mapping[str, Tally], title: str, players: Mapping[str,
         title: stands above the table.
         players: who plays each seat, where that is shown. Seats that are alike share a row if there are many.
     """
+    from marl_gem.cli.fitted_table import FittedTable
+    from marl_gem.evaluation.seat_groups import seat_groups
+
     tallies = {seat: counts for seat, counts in tallies.items() if counts.games}
     groups = seat_groups({seat: (players or {}).get(seat, "") for seat in tallies})
     contest = any(counts.is_contest for counts in tallies.values())
@@ -182,6 +190,8 @@ def show_tallies(tallies: Mapping[str, Tally], title: str, players: Mapping[str,
 
 def show_share(count: int, games: int) -> Text:
     """A share in percent, with its 95% interval."""
+    from marl_gem.evaluation.estimates import wilson
+
     low, high = wilson(count, games)
     return Text.assemble(f"{100 * count / games:.1f}% ", (f"{100 * low:.1f}-{100 * high:.1f}", "dim"))
 

@@ -13,7 +13,7 @@ line in its pyproject.toml, and nothing here knows a scenario by name.
 """
 
 from marl_gem.registry.analyses import RegisteredAnalysis, analyse, analysis, register_analysis
-from marl_gem.registry.meanings import is_plain_option, option_meanings
+from marl_gem.registry.meanings import is_plain_option, option_meanings, option_types
 from marl_gem.registry.offers import (
     Need,
     RegisteredPolicy,
@@ -49,6 +49,7 @@ __all__ = [
     "make_policy",
     "make_strategy",
     "option_meanings",
+    "option_types",
     "options",
     "policies",
     "preserved",

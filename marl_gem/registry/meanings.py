@@ -30,6 +30,22 @@ def option_meanings(id: str) -> dict[str, str]:
     return {name: text for source in sources for name, text in _arguments(source)}
 
 
+def option_types(id: str) -> dict[str, str]:
+    """The type of each option as its code writes it, such as "int | None"; options without an annotation are left out.
+
+    Raises:
+        UnknownScenario: there is no such scenario.
+    """
+    parameters = inspect.signature(resolve(find(id).entry_point)).parameters.values()
+    annotated = [parameter for parameter in parameters if parameter.annotation is not inspect.Parameter.empty]
+    return {
+        parameter.name: parameter.annotation
+        if isinstance(parameter.annotation, str)
+        else inspect.formatannotation(parameter.annotation)
+        for parameter in annotated
+    }
+
+
 def is_plain_option(id: str, name: str, value: object) -> bool:
     """Whether a value of an option can name nothing outside of the scenario, wherever the value comes from.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,7 +83,13 @@ def test_one_scenario() -> None:
     for line in (
         "agents: user, assistant",
         "tasks: 200",
-        "max_actions=8",
+        "max_actions  int",
+        "by grade: redirect 47, cancel 44",
+        "role of assistant: Ask who it is",
+        "tool look_up: Look a customer's parcel up.",
+        "user sees (seed 0): Hi! How can I help you today?",
+        "scripted:expert answers: ",
+        "marl-gem play tau:desk-v0 --seat user=human",
         "scripted:expert",
         "max_steps",
         "MODEL,strategy=verify[,judge=MODEL]",
@@ -96,7 +103,8 @@ def test_one_scenario() -> None:
 def test_a_scenario_that_needs_options_has_a_card_too() -> None:
     marl_gem.register("toy:Needs-v0", needs, agents=2)
     assert json.loads(run("toy:Needs-v0", "--json"))["options"] == {"size": "...", "kind": "small"}
-    assert "options (-o): size, kind=small, max_steps" in run("toy:Needs-v0")
+    lines = [line.split() for line in run("toy:Needs-v0").splitlines()]
+    assert ["size", "int", "needed"] in lines and ["kind", "str", "small"] in lines
 
 
 def needs(size: int, kind: str = "small") -> Chat:
@@ -129,4 +137,21 @@ def test_a_card_has_the_meaning_of_each_option() -> None:
     meanings = json.loads(run("tau:desk-v0", "--json"))["option_meanings"]
     assert {"split", "task", "user_reward", "official"} <= meanings.keys()
     assert all(meanings.values()) and "\n" not in "".join(meanings.values())
-    assert meanings["split"] in " ".join(run("tau:desk-v0").split())
+    assert "the number of the task of every episode" in run("tau:desk-v0")
+
+
+def test_a_file_has_a_card(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from tests.toys import Crowd\n\n\nclass Mine(Crowd):\n    pass\n")
+    text = run(f"{tmp_path}/mine.py:Mine")
+    assert "agents: citizen_0, citizen_1" in text and "turn order: parallel" in text
+    assert "citizen_0 sees (seed 0): Yes or no?" in text and "random answers: " in text
+
+
+def test_a_broken_scenario_has_a_card_without_a_sample() -> None:
+    class Broken(Chat):
+        def observe(self, agent: str) -> str:
+            raise RuntimeError("broken")
+
+    marl_gem.register("toy:Broken-v0", Broken, agents=2)
+    card = json.loads(run("toy:Broken-v0", "--json"))
+    assert card["sample"] is None and card["commands"]

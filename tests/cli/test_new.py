@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import marl_gem
 from marl_gem.cli import app
 from marl_gem.cli.examples import EXAMPLES
+from marl_gem.cli.group import COMMANDS
 from marl_gem.cli.new import Turns
 from marl_gem.testing import Plan, check_env
 
@@ -80,6 +81,16 @@ def test_every_command_has_examples_that_its_parser_takes() -> None:
             command, *arguments = shlex.split(line)
             assert command == name
             commands[name].make_context(name, arguments)
+
+
+def test_help_imports_no_command() -> None:
+    code = (
+        "import sys; from marl_gem.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    listed, loaded = done.stdout, done.stdout.split()
+    assert all(name in listed for name in COMMANDS)
+    assert not {"marl_gem.cli.play", "marl_gem.cli.train", "marl_gem.evaluation", "marl_gem.testing"} & set(loaded)
 
 
 def test_short_options() -> None:
