@@ -44,7 +44,7 @@ class Flip(msgspec.Struct, frozen=True):
 
 
 class SubjectComparison(msgspec.Struct, frozen=True):
-    """What differs for one agent; in a tournament, for one player."""
+    """What differs for one agent; in a tournament, for one player; in a training run, for one policy."""
 
     name: str
     # How many episodes are in both runs, with the same task and seed.
@@ -142,11 +142,27 @@ def _values(episodes: Mapping[_Key, Entry], tournament: bool) -> dict[str, dict[
     values: dict[str, dict[tuple[_Key, str], _Value]] = {}
     for key, entry in episodes.items():
         assert isinstance(entry.summary, Summary)
-        players = key[0].partition(":")[0].split(",") if tournament else []
-        for index, (agent, outcome) in enumerate(entry.summary.outcomes.items()):
-            subject = players[index] if tournament and index < len(players) else agent
-            values.setdefault(subject, {})[key, agent] = _Value(entry.key, outcome.success, outcome.return_)
+        subjects = _subjects(entry.summary, key[0].partition(":")[0].split(",") if tournament else ())
+        for agent, outcome in entry.summary.outcomes.items():
+            if agent in subjects:
+                found = values.setdefault(subjects[agent], {})
+                found[key, agent] = _Value(entry.key, outcome.success, outcome.return_)
     return values
+
+
+def _subjects(summary: Summary, players: Sequence[str]) -> dict[str, str]:
+    """Who is compared, by agent: a tournament's `players`; of a training run's measurement the policies that it trains,
+    which sit in each seat in turn, and not their opponents; else the agents."""
+    agents = list(summary.outcomes)
+    if players:
+        return {agent: players[index] if index < len(players) else agent for index, agent in enumerate(agents)}
+    if found := _MEASURED.fullmatch(summary.id):
+        version = f"@{found[1]}"
+        models = {agent: summary.models.get(agent, "") for agent in agents}
+        trained = {agent: model.removesuffix(version) for agent, model in models.items() if model.endswith(version)}
+        if trained:
+            return trained
+    return {agent: agent for agent in agents}
 
 
 def _subject(

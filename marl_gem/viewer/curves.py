@@ -56,9 +56,13 @@ def curves(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> Curv
                 if family == "loss":
                     _add(found, "imitation_loss", str(row.get("policy", ""))[:200], _count(row.get("step")), value)
             elif stage == "training" or family == "score":
+                if family == "score":
+                    _drop(found, line, update)
                 _add(found, family, line, update, value)
         low, high = _pair(row.get("score_interval"))
         if "score" in row and low is not None and high is not None and not _has(row, "first_score"):
+            if found.intervals and found.intervals[-1][0] == update:
+                found.intervals.pop()
             found.intervals.append((update, low, high))
         if (total := _count(row.get("episodes"))) > written:
             found.episodes.append((update, written + 1, total - written))
@@ -91,6 +95,13 @@ def _add(found: Curves, family: str, line: str, x: int, y: float) -> None:
         lines = found.series.setdefault(family, {})
         if line in lines or len(lines) < LINES:
             lines.setdefault(line, []).append((x, y))
+
+
+def _drop(found: Curves, line: str, update: int) -> None:
+    """Forget the score of an update that is measured again, with more episodes."""
+    points = found.series.get("score", {}).get(line, [])
+    if points and points[-1][0] == update:
+        points.pop()
 
 
 def _thin(found: Curves) -> None:

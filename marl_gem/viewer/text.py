@@ -21,7 +21,9 @@ from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.parts import Part
 from marl_gem.runs.reader import RunReader
 from marl_gem.types import Episode
+from marl_gem.viewer.messages import ShownPart
 from marl_gem.viewer.overview import Overview, overview
+from marl_gem.viewer.text_curves import curve_rows
 from marl_gem.viewer.transcript import ShownEnd, ShownRole, ShownTurn, transcript
 
 COLOURS = ("blue", "dark_orange3", "dark_cyan", "magenta", "yellow4", "medium_purple3", "red3", "steel_blue")
@@ -55,10 +57,22 @@ def show_episodes(out: Console, run: RunReader, entries: Sequence[Entry], most: 
     agents = [agent.agent for agent in total.agents]
     if out.is_terminal:
         out.print(_heading(run, total))
+        _show_curves(out, run)
     names = ["#", "episode", *agents, "end", "turns", "tokens", "cost", "seconds"]
     _table(out, names, [_row(entry, agents) for entry in entries[:most]])
+    if run.is_training and not out.is_terminal:
+        _plain(out, "")
+        _show_curves(out, run)
     if (hidden := len(entries) - len(entries[:most])) and out.is_terminal:
         out.print(f"[dim]{hidden} more; -n 0 lists all[/]")
+
+
+def _show_curves(out: Console, run: RunReader) -> None:
+    """A training run's curves, a line each; nothing for another run."""
+    if run.is_training:
+        _table(out, ["metric", "curve", "first", "last", "best"], curve_rows(run.metrics, run.config))
+        if out.is_terminal:
+            out.print()
 
 
 def show_transcript(out: Console, run: RunReader, entry: Entry, agent: str = "") -> None:
@@ -79,10 +93,13 @@ def show_transcript(out: Console, run: RunReader, entry: Entry, agent: str = "")
         _print(out, line)
     for role in shown.roles:
         _show_role(out, role, styles.get(role.agent, "bold"), in_full=bool(agent))
-    for turn in shown.turns:
-        _show_turn(out, turn, styles[turn.agent])
+    for before, turn in zip([None, *shown.turns], shown.turns, strict=False):
+        together = sum(other.step == turn.step for other in shown.turns) if turn.step else 1
+        if together > 1 and not (before and before.step == turn.step):
+            _print(out, Text(f"\nstep {turn.step}: {together} agents at the same time", "bold"))
+        _show_turn(out, turn, styles[turn.agent], in_full=bool(agent))
     for end in shown.ends:
-        _show_end(out, end, styles.get(end.agent, "bold"))
+        _show_end(out, end, styles.get(end.agent, "bold"), in_full=bool(agent))
 
 
 def _heading(run: RunReader, total: Overview) -> str:
@@ -169,7 +186,7 @@ def _shortened(role: ShownRole) -> Iterator[Part]:
         yield Part("text", f"(all of it: --agent {role.agent})")
 
 
-def _show_turn(out: Console, turn: ShownTurn, style: str) -> None:
+def _show_turn(out: Console, turn: ShownTurn, style: str, *, in_full: bool) -> None:
     reward = f"  {turn.reward:+g}" if turn.reward else ""
     title = Text.assemble(
         f"{turn.number} ", (printable(turn.agent), style), (reward, "green" if turn.reward > 0 else "red")
@@ -178,15 +195,33 @@ def _show_turn(out: Console, turn: ShownTurn, style: str) -> None:
     _rule(out, title)
     if turn.illegal:
         _print(out, Text(printable(f"illegal: {turn.illegal}"), "yellow"))
-    for seen in turn.observation:
+    for seen in turn.observation if in_full else _once(turn.observation):
         _print(out, _part(seen, "dim"), indent=4)
     for part in turn.response:
         _print(out, _part(part, ""))
 
 
-def _show_end(out: Console, end: ShownEnd, style: str) -> None:
+def _once(parts: Sequence[ShownPart]) -> Iterator[Part]:
+    """An observation without what was printed before: others' messages, and texts that all are shown."""
+    heard: list[str] = []
+    for part in parts:
+        if part.turn and part.kind == "text" and part.name:
+            heard.append(f"{part.name} ({part.turn})")
+            continue
+        if heard:
+            yield Part("text", f"heard {', '.join(heard)}")
+            heard = []
+        if part.turn and part.kind == "text":
+            yield Part("text", f"as in turn {part.turn}: {part.text.strip().splitlines()[0][:SHORT]}")
+        else:
+            yield part
+    if heard:
+        yield Part("text", f"heard {', '.join(heard)}")
+
+
+def _show_end(out: Console, end: ShownEnd, style: str, *, in_full: bool) -> None:
     _rule(out, Text.assemble((printable(end.agent), style), " at the end"))
-    for part in end.observation:
+    for part in end.observation if in_full else _once(end.observation):
         _print(out, _part(part, "dim"), indent=4)
     if end.info:
         _print(out, Text(printable(end.info), "dim"), indent=4)

@@ -19,6 +19,7 @@ from marl_gem.runs.reader import RunReader
 from tests.evaluation.helpers import Answers, Highest, Tasks
 from tests.slow_game import Slow, SlowPolicy
 from tests.toys import always
+from tests.viewer.recorded import episode, opened, write_run
 
 
 class Many(Tasks):
@@ -76,6 +77,31 @@ def test_players_of_a_tournament_are_compared_whatever_their_seats(tmp_path: Pat
     assert set(subjects) == {"same", "changed"}
     assert subjects["changed"].success.difference.mean == 1 == -subjects["same"].success.difference.mean
     assert subjects["changed"].pairs == 6
+
+
+def test_trained_policies_are_compared_whatever_their_seats(tmp_path: Path) -> None:
+    """A policy is measured in both seats against an opponent, whose games are not its own."""
+    runs = []
+    for name, wins in (("before", 1), ("after", 3)):
+        measured = [
+            episode(
+                id=f"measured-6-{seat}-{number}",
+                seed=number,
+                models={f"player_{seat}": "policy@6", f"player_{1 - seat}": "random"},
+                returns={f"player_{seat}": 1.0 if number < wins else -1.0, f"player_{1 - seat}": 0.0},
+                final_infos={},
+                zero_sum=True,
+            )
+            for seat in (0, 1)
+            for number in range(4)
+        ]
+        runs.append(opened(write_run(tmp_path / name, measured)))
+    before, after = runs
+    (policy,) = compare(before, after).subjects
+    assert (policy.name, policy.pairs) == ("policy", 8)
+    assert policy.success.before and policy.success.before.mean == 0.25
+    assert policy.success.after and policy.success.after.mean == 0.75
+    assert len(policy.gained) == 4 and not policy.lost
 
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:

@@ -26,14 +26,14 @@ def opened(page: Page, run: str, key: int = 1, **more: Any) -> Any:
 
 def test_why_it_failed_is_at_the_top_and_leads_to_the_turn(tmp_path: Path, show: Callable[..., Page]) -> None:
     tab = opened(show(failed_run(tmp_path / "run")), "run")
-    why = tab.inner_text(".why")
+    why = tab.inner_text(".whybox")
     for part in ("Failed", "user", "data", "differences: orders #W7", "missing outputs: 154", "Illegal move", "turn 2"):
         assert part in why
     tops = tab.evaluate(
-        "['.why', '.facts', '.turns'].map((name) => document.querySelector(name).getBoundingClientRect().top)"
+        "['.whybox', '.facts', '.turns'].map((name) => document.querySelector(name).getBoundingClientRect().top)"
     )
     assert tops[0] == min(tops)
-    tab.click(".why button")
+    tab.click(".whybox button")
     tab.wait_for_selector(".turn.selected[data-number='2']")
     assert "turn=2" in tab.url
 
@@ -43,10 +43,10 @@ def test_an_error_is_shown_in_full_and_a_success_has_no_box(tmp_path: Path, show
     write_run(tmp_path / "solved", [solved])
     failed_run(tmp_path / "failed")
     page = show(tmp_path)
-    assert "the scenario raised KeyError: 'order' in step 3" in opened(page, "failed", 2).inner_text(".why pre")
+    assert "the scenario raised KeyError: 'order' in step 3" in opened(page, "failed", 2).inner_text(".whybox pre")
     tab = opened(page, "solved")
     tab.wait_for_selector("h1 >> text=talk-5")
-    assert tab.locator(".why").count() == 0
+    assert tab.locator(".whybox").count() == 0
 
 
 def test_a_message_is_shown_once_with_those_who_heard_it(tmp_path: Path, show: Callable[..., Page]) -> None:

@@ -18,6 +18,8 @@ from marl_gem.errors import MarlGemError, RecordError
 from marl_gem.runs.library import RunLibrary
 from marl_gem.types import Response, Role, ToolSpec, Turn
 from marl_gem.viewer.text import show_episodes, show_runs, show_transcript
+from marl_gem.viewer.text_curves import sparkline
+from tests.viewer.cases import training_run, village
 from tests.viewer.recorded import (
     HOSTILE,
     POLICY,
@@ -158,3 +160,32 @@ def test_ctrl_c_ends_the_server_and_frees_the_port(tmp_path: Path) -> None:
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", port))
+
+
+def test_the_curves_of_a_training_are_lines_of_text(tmp_path: Path) -> None:
+    folder = training_run(tmp_path / "run")
+    _, printed = run_view(folder, "--text")
+    table, curves = printed.split("\n\n")
+    assert len(table.splitlines()) == 13
+    head, *lines = [line.split("\t") for line in curves.splitlines()]
+    assert head == ["metric", "curve", "first", "last", "best"]
+    shown = {line[0]: line[1:] for line in lines}
+    assert shown["score"] == ["▁▂▃▄▅▆▇█", "0.4", "0.82", "0.82"]
+    assert shown["loss"][1:] == ["1", "0.125", "0.125"] and shown["return/player_1"][3] == "-0.4"
+    assert [line[0] for line in lines][:3] == ["score", "return/player_0", "return/player_1"]
+    assert shown["grad_norm"] == ["▄" * 8, "0.5", "0.5", ""]
+
+
+def test_a_long_curve_fits_a_line() -> None:
+    assert len(sparkline([float(n) for n in range(1000)])) <= 32
+    assert sparkline([1.0]) == "▄" and sparkline([-1e308, 1e308, 1e308]) == "▁██"
+
+
+def test_turns_at_the_same_time_are_a_round_and_messages_are_printed_once(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, [village(agents=3)])
+    _, shown = run_view(folder, "--text", "--episode", "1")
+    assert shown.count("step 1: 3 agents at the same time") == shown.count("step 2: 3 agents at the same time") == 1
+    assert shown.count("I am wolf_0, and in step 1") == 1
+    assert "    heard wolf_0 (1), villager_1 (2), villager_2 (3)\n" in shown
+    _, view = run_view(folder, "--text", "--episode", "1", "--agent", "villager_2")
+    assert "I am wolf_0, and in step 1" in view and "at the same time" not in view

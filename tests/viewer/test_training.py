@@ -184,6 +184,14 @@ def test_a_long_run_has_few_points() -> None:
     assert len(found.series["score"][""]) == 200, "measured now and then: as it is"
 
 
+def test_the_last_measurement_of_an_update_is_its_point() -> None:
+    """After the last update a run is probed, and then measured with more episodes."""
+    rows = [row(0, **measured(0)), learned(5), row(5, score=0.7, score_interval=[0.6, 0.8])]
+    found = curves(rows, {})
+    assert found.series["score"][""] == [(0, 0.4), (5, 0.7)]
+    assert found.intervals == [(0, pytest.approx(0.3), 0.5), (5, 0.6, 0.8)]
+
+
 def test_the_warm_start_and_rows_of_older_runs() -> None:
     rows: list[dict[str, Any]] = [
         {"update": 0, "phase": "warm-up", "step": 10, "loss": 2.0, "episodes": 0},

@@ -31,6 +31,7 @@ async function show() {
     if (signal.aborted) return;
     current = shown;
     refill(document.getElementById("crumbs"), shown.crumbs ?? []);
+    for (const crumb of document.getElementById("crumbs").children) crumb.title = crumb.textContent; // it may be cut
     document.title = [shown.title, "marl_gem"].filter(Boolean).join(" \u00b7 ");
     refill(main, shown.content);
     main.dataset.page = name;

@@ -125,10 +125,10 @@ function why(episode, agents, select) {
       h("b", {}, HEADINGS[reason.kind]),
       reason.agents?.length > 0 && h("span", {}, names(reason.agents, episode, agents)),
       reason.turn > 0 && h("button", { class: "quiet small", onclick: () => select(reason.turn) }, `turn ${reason.turn}`),
-      reason.kind === "error" ? h("pre", {}, reason.text) : h("span", { class: "reason", dir: "auto" }, reason.text),
+      reason.kind === "error" ? h("pre", {}, reason.text) : h("span", { dir: "auto" }, reason.text),
       reason.checks?.length > 0 && h("ul", {}, reason.checks.map((check) => h("li", { dir: "auto" }, check))),
     );
-  return h("section", { class: "why", "aria-label": "Why it failed" }, h("ul", {}, episode.reasons.map(item)));
+  return h("section", { class: "whybox", "aria-label": "Why it failed" }, h("ul", {}, episode.reasons.map(item)));
 }
 
 const names = (some, episode, agents) =>

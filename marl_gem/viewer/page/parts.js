@@ -55,7 +55,7 @@ const REPEATED = {
     brief
       ? fold(
           "heard",
-          [h("span", { class: "muted" }, "heard"), h("span", { class: "refs" }, parts.slice(0, 12).map((part) => link(part.turn, part.name))), parts.length > 12 && h("span", { class: "muted" }, `and ${parts.length - 12} more`)],
+          [h("span", { class: "muted" }, "heard"), h("span", { class: "refs" }, parts.slice(0, 12).map((part) => link(part.turn, part.name)), parts.length > 12 && h("span", { class: "muted" }, `and ${parts.length - 12} more`))],
           parts.map((part) => text(part.label + part.text, LONG)),
         )
       : parts.map((part) => h("div", { class: "message" }, h("p", { class: "small" }, link(part.turn, part.name)), text(part.label + part.text, LONG))),

@@ -274,7 +274,7 @@ function rowElement(run, picks, pick) {
       "status",
       "state",
       statusBadge(run.status),
-      run.why && h("div", { class: "muted small why" }, run.why),
+      run.why && h("div", { class: "muted small because" }, run.why),
       (run.faults ?? []).map((fault) => h("div", { class: "negative small" }, fault)),
     ),
     cell("scenario", "scenario", run.scenarios.join(", ") || "\u2013"),

@@ -203,7 +203,7 @@ function columnsOf(run, agents) {
     run.tasks > 1 && { name: "task", sort: "task", kind: "number", width: "58px", show: (row) => row.task, line: "id" },
     graded && { name: "grade", width: "minmax(80px, 1fr)", show: (row) => row.grade, about: (row) => row.grade, line: "id", label: false },
     ...seatColumns(agents),
-    { name: "end", width: "minmax(120px, 2fr)", show: ending, about: reasonsOf, line: "end", label: false },
+    { name: "end", width: "minmax(120px, 2fr)", show: endOf, about: reasonsOf, line: "end", label: false },
     number("turns", "turns", "72px", (row) => count(row.turns)),
     number("tokens", "tokens", "78px", (row) => brief(row.tokens)),
     number("cost", "cost", "84px", (row) => money(row.cost)),
@@ -218,7 +218,7 @@ function seatColumns(agents) {
       name: h("span", { class: `agent ${colour(agents, agent)}` }, agent),
       width: "minmax(92px, 1fr)",
       line: "seat",
-      show: (row) => agent in row.returns && result(row.returns[agent], row.outcomes[agent]),
+      show: (row) => (agent in row.returns ? result(row.returns[agent], row.outcomes[agent]) : "\u2013"),
     }));
   const roles = [...new Set(agents.map(roleOf))];
   if (roles.length <= SEATS)
@@ -234,7 +234,7 @@ const roleColumn = (name, members) => ({
   show: (row) => {
     const judged = members.filter((agent) => row.outcomes[agent]);
     const solved = judged.filter((agent) => row.outcomes[agent].success);
-    return judged.length > 0 && `${count(solved.length)} of ${count(judged.length)}`;
+    return judged.length === 0 ? "\u2013" : `${count(solved.length)} of ${count(judged.length)}`;
   },
 });
 
@@ -246,6 +246,12 @@ function reasonsOf(row) {
 }
 
 const reasonTexts = (row) => [...new Set(Object.values(row.outcomes).map(({ reason }) => reason).filter(Boolean))];
+
+/** How an episode ended: its badges and reasons, or else the plain word. */
+function endOf(row) {
+  const parts = ending(row).flat().filter(Boolean);
+  return parts.length ? parts : h("span", { class: "muted" }, row.ending);
+}
 
 /** Badges for an episode with an error, a limit or illegal moves. */
 export function ending(row) {
