@@ -48,7 +48,8 @@ def _list_family(
 ) -> None:
     known = registry.list(family)
     if not known:
-        raise MarlGemError(f"there is no family {family!r}; `marl-gem list` shows all scenarios")
+        hint = f"name the class, as in {family}:Class" if str(family).endswith(".py") else "`marl-gem list` shows all"
+        raise MarlGemError(f"there is no family {family!r}; {hint}")
     fitting = [
         scenario
         for scenario in known

@@ -44,6 +44,7 @@ def test_from_nothing_to_played_and_evaluated(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     assert "marl-gem check auction/auction.py:Auction" in marl_gem_command("new", "auction", "--turns", "phases")
     scenario = "auction/auction.py:Auction"
+    assert " FAILED" not in marl_gem_command("check", scenario, "--seed", "0")
     assert "player_0, player_1" in marl_gem_command("list", scenario)
     assert "terminated after" in marl_gem_command("play", scenario, "-o", "highest=2")
     evaluated = marl_gem_command("eval", scenario, "-n", "4", "--seat", "*=random", "--out", "runs/auction")

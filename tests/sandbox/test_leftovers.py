@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from marl_gem.errors import SandboxError
 from marl_gem.tools.sandbox import Limits, PythonSession, Sandbox
 from marl_gem.tools.sandbox.connection import Connection
 from tests.sandbox.machine import confined
+from tests.sandbox.processes import descendants, descendants_of_this, is_alive, wait_until
 
 PARENT = """
 import signal
@@ -27,35 +26,6 @@ Sandbox(Limits(wall=400)).run(program)
 """
 
 pytestmark = confined
-
-
-def descendants(pid: int) -> set[int]:
-    """The processes below one, through their parents' ids."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found = [pid]
-    for parent in found:
-        found += [child for child, above in parents.items() if above == parent]
-    return set(found[1:])
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until something holds; the limit is only for what never does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
@@ -125,12 +95,6 @@ def test_a_sandbox_that_dies_is_an_error_and_the_next_call_works() -> None:
             assert "NameError" in (await session.run("x")).stderr
 
     asyncio.run(die())
-
-
-def descendants_of_this() -> set[int]:
-    import os
-
-    return {pid for pid in descendants(os.getpid()) if is_alive(pid)}
 
 
 def open_files() -> int:
