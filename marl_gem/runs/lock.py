@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from marl_gem.errors import JournalError
 from marl_gem.runs.files import explained, is_regular, remove_drafts
 
 LOCK = ".lock"
+
+PATIENCE = 2.0
+"""So many seconds a lock's file is waited for: `is_locked` takes it for an instant."""
 
 
 class RunLock:
@@ -58,7 +62,7 @@ def run_lock(folder: Path) -> Iterator[RunLock]:
             with explained(folder, "write to"):
                 file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
                 opened.callback(os.close, file)
-            lock_file(file, wait=False)
+            _lock_soon(file)
         except BlockingIOError:
             raise JournalError(
                 f"{_holder(folder)} is working on {folder}; wait for it or stop it (kill -INT), or choose another "
@@ -105,6 +109,22 @@ def lock_file(descriptor: int, *, wait: bool) -> None:
     import fcntl
 
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def _lock_soon(descriptor: int) -> None:
+    """Lock an open file, within `PATIENCE`.
+
+    Raises:
+        BlockingIOError: it is still locked then; otherwise see `lock_file`.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return lock_file(descriptor, wait=False)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.01)
 
 
 def _lock_folder(directory: int) -> bool:

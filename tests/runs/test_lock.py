@@ -9,13 +9,14 @@ import re
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from marl_gem.errors import JournalError
 from marl_gem.runs.journal import Journal
-from marl_gem.runs.lock import run_lock
+from marl_gem.runs.lock import is_locked, run_lock
 
 
 def test_a_second_process_is_refused_and_the_first_is_named(tmp_path: Path) -> None:
@@ -29,9 +30,20 @@ def test_a_second_process_is_refused_and_the_first_is_named(tmp_path: Path) -> N
         pass
 
 
+def test_a_look_at_the_lock_does_not_refuse_a_run_that_starts(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    (tmp_path / ".lock").touch()
+    with (tmp_path / ".lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.05, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with run_lock(tmp_path):
+            assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
+
+
 def test_the_lock_is_released_when_its_process_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from marl_gem.runs.lock import run_lock\n"
+        "import sys, time; from pathlib import Path; from marl_gem.runs.lock import is_locked, run_lock\n"
         f"with run_lock(Path({str(tmp_path)!r})): print('locked', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as holder:
