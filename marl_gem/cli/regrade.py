@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +47,7 @@ def regrade_run(
     record, the episode cannot be scored so, and is left out with the reason. RUN is not changed. No model is asked,
     except by rewards that ask one.
     """
-    target = folder or fresh_folder(run.parent, f"{run.resolve().name}-regraded")
+    target = folder or fresh_folder(run.parent, f"{Path(os.path.realpath(run)).name}-regraded")
     again = f"marl-gem regrade {run} --out {target} --resume" + (f" --reward {reward}" if reward else "")
     with stop_on_interrupt("the episodes that are live", again) as stop:
         regraded = regrade(run, target, reward=reward, resume=resume, concurrency=concurrency, stop=lambda: bool(stop))

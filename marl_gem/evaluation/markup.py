@@ -36,7 +36,7 @@ def code(text: str) -> str:
     if not text:
         return ""
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    space = " " if text[0] in "` " or text[-1] in "` " else ""
+    space = " " if text.strip() and (text[0] in "` " or text[-1] in "` ") else ""  # spaces alone keep their number
     return f"{fence}{space}{text}{space}{fence}"
 
 

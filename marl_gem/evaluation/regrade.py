@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -104,7 +105,7 @@ def regrade(
         MissingPackage: the scenario needs a package that is not installed.
     """
     folder, out = Path(run), Path(out)
-    if folder.resolve() == out.resolve():
+    if os.path.realpath(folder) == os.path.realpath(out):
         raise ConfigError(f"{out} is the run that is to be scored again; choose another folder for the new scores")
     bounds.CONCURRENCY.check("concurrency", concurrency)
     rubric, name = _rubric(reward)
@@ -191,7 +192,7 @@ def _plan(folder: Path, reward: str) -> Plan:
         raise
     except (RegistryError, EnvError, AgentError, ConfigError) as error:
         raise ConfigError(f"{spec_error}: {error}") from error
-    again = msgspec.to_builtins(RegradeConfig(str(folder.resolve()), reward))
+    again = msgspec.to_builtins(RegradeConfig(os.path.realpath(folder), reward))
     matches = tuple(replace(match, folder=_old_folder(folder, match.folder)) for match in plan.matches)
     return replace(plan, asked={**plan.asked, "regraded": again}, matches=matches)
 
@@ -207,7 +208,7 @@ def _stored(folder: Path) -> RunConfig:
     except (ValueError, msgspec.ValidationError) as error:
         raise ConfigError(f"{folder} is no evaluation: {error}") from error
     if config.kind == "cell":
-        raise ConfigError(f"{folder} is a part of the run in {folder.resolve().parent}; score that again")
+        raise ConfigError(f"{folder} is a part of the run in {Path(os.path.realpath(folder)).parent}; score that again")
     return config
 
 

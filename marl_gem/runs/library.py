@@ -38,7 +38,7 @@ class RunLibrary:
     """
 
     def __init__(self, path: Path, *others: Path, with_empty: bool = False) -> None:
-        self._paths = [path.resolve() for path in (path, *others)]
+        self._paths = [Path(os.path.realpath(path)) for path in (path, *others)]  # raises nothing for links in a circle
         for given, found in zip((path, *others), self._paths, strict=True):
             if not found.exists():
                 raise RecordError(f"{given} does not exist; give a run's folder, or a folder of runs")

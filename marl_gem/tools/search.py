@@ -96,7 +96,7 @@ class Index:
             _build(corpus, files, folder)
         self._bm25s = bm25s
         self._index: Any = bm25s.BM25.load(str(folder), mmap=True)
-        self._starts: Any = numpy.load(folder / "starts.npy", mmap_mode="r")
+        self._starts: Any = numpy.load(folder / "starts.npy", mmap_mode="r", allow_pickle=False)
         with (folder / "passages").open("rb") as file:
             self._passages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._lock = threading.Lock()

@@ -42,6 +42,7 @@ def inline(tokens: list[Token]) -> list[Token]:
 
 @given(st.text(st.sampled_from(list("ab0 `|\\[]()<>!*_~$&#;:@/.-\n\t\x1b\u202e"))) | st.sampled_from(ATTACKS))
 @example("a`|``b\\|")
+@example("| |")
 def test_a_renderer_shows_the_text_and_nothing_else(text: str) -> None:
     shown = " ".join(printable_line(text).split())
     for page in (f"| x | y |\n| --- | --- |\n| {quoted(text)} | end |", f"**Why** for {quoted(text)}: end"):

@@ -147,7 +147,7 @@ class TestTheCommandLine:
             "eval", "game:TicTacToe-v0", "--seat", "player_1=random", "-n", "40", "--out", tmp_path / "r"
         )
         assert finished.returncode == 0, finished.stderr
-        assert "40 episodes count" in finished.stdout and "win rate" in finished.stdout
+        assert "40 episodes count" in finished.stdout and "won / drawn / lost" in finished.stdout
         assert str(tmp_path / "r" / "report.md") in finished.stdout and "40/40 episodes" in finished.stderr
         command = report_of(tmp_path / "r")["command"]
         assert command == (
@@ -173,7 +173,7 @@ class TestTheCommandLine:
         )
         finished = marl_gem(*asked, "-n", "10", "--out", tmp_path / "g")
         assert finished.returncode == 0, finished.stderr
-        assert "Success rate of a" in finished.stdout and (tmp_path / "g" / "02_slow" / "episodes.jsonl").exists()
+        assert "Success of a" in finished.stdout and (tmp_path / "g" / "02_slow" / "episodes.jsonl").exists()
         assert marl_gem("eval", "--out", tmp_path / "g", "--resume").returncode == 0
         command = report_of(tmp_path / "g")["command"]
         assert marl_gem(*command.split()[1:], "--out", tmp_path / "h").returncode == 0

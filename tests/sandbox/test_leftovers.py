@@ -67,16 +67,18 @@ def test_a_session_outlives_the_thread_that_started_it() -> None:
 
 def test_a_cancelled_call_ends_the_sandbox() -> None:
     async def cancel() -> None:
+        others = descendants_of_this()
         session = PythonSession(Limits(wall=300))
         await session.start()
         call = asyncio.create_task(session.run("import time; time.sleep(200)"))
-        before = descendants_of_this()
+        started = descendants_of_this() - others
+        assert started
         await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
         assert not await session.healthy()
-        assert not any(map(is_alive, before))
+        wait_until(lambda: not any(map(is_alive, started)))
         assert (await session.run("3")).stdout == "3\n"
         await session.stop()
 
@@ -85,9 +87,10 @@ def test_a_cancelled_call_ends_the_sandbox() -> None:
 
 def test_a_sandbox_that_dies_is_an_error_and_the_next_call_works() -> None:
     async def die() -> None:
+        others = descendants_of_this()
         async with PythonSession() as session:
             await session.run("x = 1")
-            for pid in descendants_of_this():
+            for pid in descendants_of_this() - others:
                 subprocess.run(["kill", "-9", str(pid)], check=False, stderr=subprocess.DEVNULL)
             with pytest.raises(SandboxError, match="the sandbox ended by itself"):
                 await session.run("x")
