@@ -204,13 +204,13 @@ def test_datasets_loads_native_calls_whatever_comes_first(
 
 @pytest.mark.slow
 @needs_datasets
-@pytest.mark.skipif(not importlib.util.find_spec("trl"), reason="the package trl is not installed")
 @pytest.mark.parametrize("native", [False, True])
 def test_trl_renders_the_rows(tmp_path: Path, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its SFT trainer does with a conversation and its tools."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     import datasets
-    from trl.data_utils import apply_chat_template, is_conversational
+
+    rendering = pytest.importorskip("trl.data_utils", reason="the package trl is not installed")
 
     from marl_gem.trainers.tiny import CHAT_TEMPLATE, tiny_tokenizer
 
@@ -222,7 +222,7 @@ def test_trl_renders_the_rows(tmp_path: Path, native: bool, monkeypatch: pytest.
         "json", data_files=str(tmp_path / "x.jsonl"), split="train", cache_dir=str(tmp_path / "cache")
     )
     row = next(row for row in loaded if row["episode"] == "one")
-    assert is_conversational(row)
-    text = apply_chat_template(row, tokenizer, tools=json.loads(row["tools"]))["text"]
+    assert rendering.is_conversational(row)
+    text = rendering.apply_chat_template(row, tokenizer, tools=json.loads(row["tools"]))["text"]
     assert '"description": "Look somewhere."' in text and "It is blue." in text
     assert ("[look][wait]" in text) == native and (CALLS[0] in text) != native
