@@ -26,7 +26,7 @@ class Signature:
         description: of the tool; by default the docstring's.
 
     Raises:
-        TypeError: a parameter lacks an annotation, has one without a JSON type, or is *args or **kwargs.
+        TypeError: a parameter lacks an annotation, has one without a JSON type, or is `*args` or `**kwargs`.
     """
 
     def __init__(self, function: Callable[..., Any], name: str = "", description: str = "") -> None:
