@@ -135,8 +135,8 @@ def test_a_person_calls_tools(tmp_path: Path) -> None:
     text = run(*HUMAN, "--out", tmp_path / "e", input="\n".join(lines))
     assert "/redirect name=STRING to=STRING" in text and "-- round 2: assistant (you)" in text
     (episode,) = episodes(tmp_path / "e")
-    said = [turn.response.text for turn in episode.turns if turn.agent == "assistant"]
-    assert said[1:] == [
+    texts = [turn.response.text for turn in episode.turns if turn.agent == "assistant"]
+    assert texts[1:] == [
         '<tool_call>{"name": "look_up", "arguments": {"name": "Ann"}}</tool_call>',
         '<tool_call>{"name": "cancel", "arguments": {"name": "Ann"}}</tool_call>',
         "/slash",

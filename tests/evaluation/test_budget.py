@@ -87,9 +87,9 @@ def test_with_a_server_and_its_prices_in_several_processes() -> None:
     with serving("--latency", "0.02") as url:
         who = f"tiny@{url},price=100/100"
         player = Player(who, load(who, "OneAnswer"))
-        one = evaluate(OneAnswer, {"solver": player}, n=1).report.cost or 0.0
-        result = evaluate(OneAnswer, {"solver": player}, n=60, processes=2, budget=Budget(cost=8.5 * one))
-    assert 5 * one < (result.report.cost or 0.0) <= 9 * one
+        cost = evaluate(OneAnswer, {"solver": player}, n=1).report.cost or 0.0
+        result = evaluate(OneAnswer, {"solver": player}, n=60, processes=2, budget=Budget(cost=8.5 * cost))
+    assert 5 * cost < (result.report.cost or 0.0) <= 9 * cost
     assert result.pending > 50
 
 

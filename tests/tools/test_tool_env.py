@@ -35,16 +35,16 @@ class Sums(MultiAgentEnv):
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def observe(self, agent: str) -> str:
-        return f"{agent}: what is 17 + {self.steps}? So far: {self.said}"
+        return f"{agent}: what is 17 + {self.steps}? So far: {self.messages}"
 
     def role(self, agent: str) -> Role:
         return Role("You add.", (ToolSpec("ring"),) if agent == "bob" else ())
 
     def _process_action(self, agent: str, action: str) -> None:
-        self.said.append(action)
+        self.messages.append(action)
         self.rewards[agent] = float(action == str(17 + self.steps - 1))
 
 
@@ -65,9 +65,9 @@ def add(a: int, b: int) -> str:
 Env = TypeVar("Env", bound=MultiAgentEnv)
 
 
-def said(env: Any) -> list[str]:
+def messages_of(env: Any) -> list[str]:
     """All actions that the scenario got."""
-    actions: list[str] = env.unwrapped.said
+    actions: list[str] = env.unwrapped.messages
     return actions
 
 
@@ -146,7 +146,7 @@ def test_some_agents_may_have_tools_and_others_not() -> None:
     env = begun(ToolEnv(Duel(), calculator, agents="ann"))
     assert [spec.name for spec in env.role("ann").tools] == ["calculator"] and env.role("bob").tools == ()
     env.step({"ann": "17", "bob": add(1, 1)})
-    assert said(env) == ["17", add(1, 1)]
+    assert messages_of(env) == ["17", add(1, 1)]
 
 
 def test_agents_may_have_different_tools() -> None:
@@ -167,7 +167,7 @@ def test_calls_of_the_scenarios_own_tools_reach_it() -> None:
     env.step({"ann": "17"})
     assert [spec.name for spec in env.role("bob").tools] == ["ring", "calculator"]
     env.step({"bob": write_call("ring", {})})
-    assert said(env)[-1] == write_call("ring", {})
+    assert messages_of(env)[-1] == write_call("ring", {})
 
 
 def test_a_tool_with_the_name_of_a_tool_of_the_scenario() -> None:
@@ -191,7 +191,7 @@ def test_a_limit_in_a_turn() -> None:
     assert first["text"] == "3" and second["text"].startswith("Error: no calls of tools are left in this turn")
     assert second["text"].endswith("[No calls of tools are left in this turn: act now.]")
     observations, *_ = env.step({"ann": add(1, 4)})
-    assert said(env) == [add(1, 4)] and list(observations) == ["bob"]
+    assert messages_of(env) == [add(1, 4)] and list(observations) == ["bob"]
     observations, *_ = env.step({"bob": add(1, 5)})
     assert text_of(observations["bob"]) == "6"  # every turn has its own
 
@@ -412,11 +412,11 @@ def test_a_failure_of_a_model_that_a_tool_asks_is_the_models() -> None:
 
 def test_wrong_actions_change_nothing() -> None:
     env = begun(ToolEnv(Duel(), calculator))
-    before = list(said(env))
+    before = list(messages_of(env))
     for wrong in ({"ann": add(1, 1)}, {"ann": 7, "bob": "17"}, {}, None):
         with pytest.raises(InvalidAction):
             env.step(wrong)  # type: ignore[arg-type]
-    assert said(env) == before and env.acting == ("ann", "bob") and env.steps == 0
+    assert messages_of(env) == before and env.acting == ("ann", "bob") and env.steps == 0
 
 
 def test_a_blocking_tool_stops_no_other_episode() -> None:

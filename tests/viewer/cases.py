@@ -74,15 +74,15 @@ def village(agents: int = 50, steps: int = 2) -> Episode:
     turns: list[Turn] = []
     heard = "Day breaks. Everybody talks."
     for step in range(1, steps + 1):
-        said = {
+        texts = {
             name: f"I am {name}, and in step {step} I suspect {names[(i + step) % agents]}."
             for i, name in enumerate(names)
         }
         turns += [
             Turn(name, heard, Response(text), float(name.startswith("wolf") and step == steps), step=step)
-            for name, text in said.items()
+            for name, text in texts.items()
         ]
-        heard = "\n".join(f"{name}: {text}" for name, text in said.items())
+        heard = "\n".join(f"{name}: {text}" for name, text in texts.items())
     rules = "You live in a village with wolves. Find them.\n" * 3
     return Episode(
         "village-1",
