@@ -15,7 +15,7 @@ from marl_gem.export.chat import rows
 from marl_gem.llm.cache import Cached
 from marl_gem.llm.http import HTTPModel
 from marl_gem.llm.wire_messages import write_messages
-from marl_gem.policies import LLMPolicy, ScriptedPolicy
+from marl_gem.policies import LLMPolicy, Policy, ScriptedPolicy
 from marl_gem.rollout import Job, stream
 from marl_gem.types import Episode, from_json, to_json
 from marl_gem.wrappers import ToolEnv
@@ -41,7 +41,7 @@ def poker() -> ToolEnv:
 
 
 async def played(server: FakeServer, cache: Path) -> Episode:
-    policies = {
+    policies: dict[str, Policy] = {
         "player_0": LLMPolicy(Cached(HTTPModel(server.url, "tiny"), cache)),
         "player_1": ScriptedPolicy(lambda observation, info: "[check]"),
     }
