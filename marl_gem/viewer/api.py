@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.entries import Entry
 from marl_gem.runs.folder import CONFIG, METRICS, REPORT
-from marl_gem.runs.index import Entry
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.lock import is_locked
 from marl_gem.runs.parts import pretty
@@ -22,9 +22,7 @@ from marl_gem.runs.reader import RunReader
 from marl_gem.viewer.curves import curves
 from marl_gem.viewer.listing import Listing, row_of
 from marl_gem.viewer.overview import overview
-from marl_gem.viewer.pairs import pairs
 from marl_gem.viewer.query import FILTERS, LINES, SORTS, Query, grades_of, report_of, select
-from marl_gem.viewer.results import results
 from marl_gem.viewer.transcript import transcript
 
 Parameters = Mapping[str, list[str]]
@@ -129,6 +127,8 @@ class Api:
         """Two runs side by side, `run` and `run2`: see `pairs`."""
         names = [_text(parameters, name) for name in ("run", "run2")]
         stamps = [self._library.open(name).changed for name in names]
+        from marl_gem.viewer.pairs import pairs  # and with it all of evaluation, which most questions do not need
+
         parts = self._cached(
             ("comparison", *names, *stamps), lambda: [_plain(part) for part in pairs(self._library, *names)]
         )
@@ -259,8 +259,11 @@ def _number(parameters: Parameters, name: str, default: int) -> int:
 
 
 def _results(run: RunReader) -> dict[str, Any] | None:
-    report = report_of(run)
-    return _plain(results(report)) if report else None
+    if not (report := report_of(run)):
+        return None
+    from marl_gem.viewer.results import results
+
+    return _plain(results(report))
 
 
 def _row(entry: Entry, grades: Mapping[int, str] = MappingProxyType({})) -> dict[str, Any]:

@@ -83,14 +83,14 @@ def test_a_run_may_grow_while_it_is_looked_at(tmp_path: Path, serve: Callable[[P
 def test_a_long_run_is_shown_while_it_is_read(
     tmp_path: Path, serve: Callable[[Path], Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, read = threading.Event(), index._entry
+    go_on, read = threading.Event(), index.entry_of
 
     def slow(key: str, offset: int, line: bytes) -> index.Entry:
         assert key != "26" or go_on.wait(20)
         return read(key, offset, line)
 
     monkeypatch.setattr(index, "SHOWN_EVERY", 10)
-    monkeypatch.setattr(index, "_entry", slow)
+    monkeypatch.setattr(index, "entry_of", slow)
     server = serve(write_run(tmp_path / "run", [episode(n) for n in range(50)]))
     part = answer(server, "run?run=run")
     assert part["episodes"] == 20 and 0.3 < part["reading"] < 0.5 and part["agents"][1]["successes"] == 20
@@ -138,7 +138,7 @@ def test_the_server_answers_under_local_names_alone(
     tmp_path: Path, serve: Callable[[Path], Server], host: str, allowed: bool
 ) -> None:
     server = serve(write_run(tmp_path / "run", [episode()]))
-    for path in ("/", "/api/runs", "/app.js"):
+    for path in ("/", "/api/runs", "/page.js"):
         status, _, body = request(server, path, Host=host.format(port=server.server_address[1]))
         assert (status == 200) == allowed
         assert allowed or (status in (403, 404) and b"talk" not in body)
@@ -150,7 +150,7 @@ def test_other_sites_may_link_here_but_not_ask(tmp_path: Path, serve: Callable[[
         assert request(server, "/", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 200
         assert request(server, "/api/runs", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 403
         assert request(server, "/api/runs", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors")[0] == 403
-        assert request(server, "/app.js", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors")[0] == 403
+        assert request(server, "/page.js", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors")[0] == 403
     assert request(server, "/api/runs", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors")[0] == 200
     assert "access-control-allow-origin" not in request(server, "/api/runs", Origin="http://evil.example")[1]
 
@@ -170,7 +170,7 @@ def test_other_users_of_the_machine_need_the_token(tmp_path: Path, serve: Callab
         "\u00e9".encode(),
     )
     for token in map(str, wrong):
-        for path in ("", "/", "/api/runs", "/app.js", "/picture?run=run&name=curve.png"):
+        for path in ("", "/", "/api/runs", "/page.js", "/picture?run=run&name=curve.png"):
             for target in (f"/{token}{path}", f"{path}?token={server.token}", f"/?{server.token}"):
                 status, headers, body = bare_request(server, target or "/", Cookie=server.token)
                 assert status == 403, target
@@ -178,7 +178,7 @@ def test_other_users_of_the_machine_need_the_token(tmp_path: Path, serve: Callab
     assert request(server, "/")[0] == request(server, "/api/runs")[0] == 200
     status, headers, body = bare_request(server, f"/{server.token}")
     assert status == 308 and headers["location"] == f"/{server.token}/" and body == b""
-    for path in ("/", "/app.js", "/style.css", "/api/runs"):
+    for path in ("/", "/page.js", "/style.css", "/api/runs"):
         _, headers, body = request(server, path)
         assert server.token.encode() not in body and "set-cookie" not in headers
         assert headers["referrer-policy"] == "no-referrer"
@@ -240,7 +240,15 @@ def test_every_answer_forbids_what_the_page_does_not_need(tmp_path: Path, serve:
     folder = write_run(tmp_path / "run", [episode()])
     (folder / "curve.png").write_bytes(PNG)
     server = serve(folder)
-    for path in ("/", "/app.js", "/style.css", "/icon.svg", "/api/runs", "/picture?run=run&name=curve.png", "/nothing"):
+    for path in (
+        "/",
+        "/page.js",
+        "/style.css",
+        "/icon.svg",
+        "/api/runs",
+        "/picture?run=run&name=curve.png",
+        "/nothing",
+    ):
         _, headers, _ = request(server, path)
         policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
         assert policy["default-src"] == "'none'" and policy["script-src"] == policy["style-src"] == "'self'"

@@ -5,7 +5,7 @@ import { h, refill } from "./dom.js";
 import { ago, brief, count, duration, money, percent, plural, when } from "./format.js";
 import { statusBadge } from "./marks.js";
 import { agentCards, resultSections } from "./results.js";
-import { episodeTable } from "./table.js";
+import { episodeTable, firstRows } from "./table.js";
 
 const EVERY = 5000; // ms between checks for new episodes
 const WAIT = 250; // ms after the last key until a search begins
@@ -34,9 +34,11 @@ const ORDERS = [
 ];
 
 export async function runPage(parameters, signal) {
+  const query = queryOf(parameters);
+  const rows = firstRows(parameters.get("run"), query, signal); // asked for at once, not after the numbers
+  rows.catch(() => {}); // the question for the run fails as well, and says why
   const run = await ask("run", { run: parameters.get("run") }, signal);
   const agents = run.agents.map(({ agent }) => agent);
-  const query = queryOf(parameters);
   const status = h("span", { class: "muted", role: "status" });
   const numbers = h("div", { class: "numbers" });
   const head = h("div", { class: "head" });
@@ -120,7 +122,7 @@ export async function runPage(parameters, signal) {
       show();
       controls.show();
       if (hasEpisodes()) {
-        table.load(query, parameters.get("at"));
+        table.load(query, parameters.get("at"), rows);
         await readOn();
       }
       watch(run, signal, update);
