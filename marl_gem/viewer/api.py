@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from marl_gem.errors import RecordError
-from marl_gem.runs.entries import Entry
+from marl_gem.runs.entries import Entry, Summary
 from marl_gem.runs.folder import CONFIG, METRICS, REPORT
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.lock import is_locked
@@ -192,15 +192,15 @@ class Api:
         other = self._library.open(_text(parameters, "other") or run.name)
         if not (episode := entry.summary):
             return {"key": None, "same": False}
-        entries = [near for near in other.entries() if other is not run or near.key != entry.key]
-        same = [
-            near.key
-            for near in sorted(entries, key=lambda near: bool(near.summary and near.summary.repeat != episode.repeat))
-            if near.summary and (near.summary.scenario, near.summary.seed) == (episode.scenario, episode.seed)
-        ]
-        after = [near.key for near in entries if other is run and near.offset > entry.offset]
-        key = next(iter([*same, *after, *(near.key for near in entries)]), None)
-        return {"key": key, "same": bool(same)}
+        entries = other.entries()
+        if other is run:  # those after this one, then those before it
+            index = next(index for index, near in enumerate(entries) if near.key == entry.key)
+            entries = [*entries[index + 1 :], *entries[:index]]
+        nearest = min(entries, key=lambda near: _difference(episode, near.summary), default=None)
+        return {
+            "key": nearest.key if nearest else None,
+            "same": nearest is not None and _difference(episode, nearest.summary) < ANOTHER,
+        }
 
     def picture(self, parameters: Parameters) -> bytes:
         """A picture in a run's folder, as PNG.
@@ -231,6 +231,20 @@ class Api:
             found = compute()
             self._cache = dict([*cache.items(), (key, found)][-CACHED:])  # a new dict: other threads read the old one
         return found
+
+
+ANOTHER = 3
+"""`_difference` of episodes of different tasks."""
+
+
+def _difference(episode: Summary, other: Summary | None) -> int:
+    """How much two episodes have to do with each other: 0 for the same task, seed and repeat, 1 for another repeat, 2
+    for another seed where tasks have numbers, `ANOTHER` for another task."""
+    if other is None or (other.scenario, other.task) != (episode.scenario, episode.task):
+        return ANOTHER
+    if other.seed != episode.seed:
+        return ANOTHER if episode.task is None else 2
+    return int(other.repeat != episode.repeat)
 
 
 def _query(parameters: Parameters) -> Query:
