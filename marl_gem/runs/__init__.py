@@ -18,6 +18,7 @@ A run's folder:
 
     .lock            names the process that works on the run; it and the folder are locked until that process ends
     config.json      the configuration
+    tasks.json       evaluation: the grades of the tasks, where they have grades
     episodes.jsonl   finished episodes, one `Episode` as JSON a line
     .episodes.jsonl.index  the entries of many episodes, for the viewer; may be removed
     errors.jsonl     evaluation: attempts that failed because of infrastructure; their episodes are pending

@@ -12,7 +12,7 @@ from marl_gem.errors import MarlGemError, RecordError
 from marl_gem.runs.checksum import parse_object
 from marl_gem.runs.entries import Entry, Summary, judge_summary
 from marl_gem.runs.files import is_regular, read_inside
-from marl_gem.runs.folder import CHECKPOINTS, CONFIG, EPISODES, ERRORS, METRICS, REPORT, checkpoints, updates_of
+from marl_gem.runs.folder import CHECKPOINTS, CONFIG, EPISODES, ERRORS, METRICS, REPORT, TASKS, checkpoints, updates_of
 from marl_gem.runs.index import EpisodeIndex
 from marl_gem.runs.journal import read_rows
 from marl_gem.runs.outcomes import looks_like_contest
@@ -157,6 +157,13 @@ class RunReader:
         listed = config.get("scenarios") or [config.get("scenario")]
         ids = [item.get("id") if isinstance(item, dict) else item for item in listed if isinstance(listed, list)]
         return [item for item in ids if isinstance(item, str) and item]
+
+    @property
+    def grades(self) -> dict[int, str]:
+        """The grades of an evaluation's tasks by their numbers, as they were when it began; empty without any."""
+        found = self._json(TASKS).get("grades")
+        listed = found.items() if isinstance(found, dict) else ()
+        return {int(task): grade for task, grade in listed if task.isdecimal() and isinstance(grade, str)}
 
     @property
     def report(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class Api:
             "reading": None if complete else run.share,
             "row": row,
             "changed": row["changed"],
-            "results": self._cached(("results", run.name, run.report_stamp), lambda: _results(run)),
+            "results": self._results(run, row["status"] == "running"),
             "matches": [other.name for other in self._library.runs().values() if other.path.parent == run.path],
             "name": run.name,
             "path": str(run.path),
@@ -210,6 +210,12 @@ class Api:
         """
         return self._run(parameters).picture(_text(parameters, "name"))
 
+    def _results(self, run: RunReader, running: bool) -> dict[str, Any] | None:
+        """What the report says; of a run that goes on, or that has no report, what its episodes come to so far."""
+        stamps = (run.report_stamp, run.stamp if running or not run.report else None)
+        found: dict[str, Any] | None = self._cached(("results", run.name, *stamps), lambda: _results(run, running))
+        return found
+
     def _listing_row(self, run: RunReader) -> dict[str, Any]:
         return _plain(row_of(run, is_locked(run.folder)))
 
@@ -272,12 +278,21 @@ def _number(parameters: Parameters, name: str, default: int) -> int:
     return int(text or default)
 
 
-def _results(run: RunReader) -> dict[str, Any] | None:
-    if not (report := report_of(run)):
+def _results(run: RunReader, running: bool) -> dict[str, Any] | None:
+    report = report_of(run)
+    if not report and run.config.get("kind") not in ("eval", "cell"):
         return None
-    from marl_gem.viewer.results import results
+    from marl_gem.evaluation.report import read_config
+    from marl_gem.viewer.results import results, results_so_far
 
-    return _plain(results(report))
+    if report and not (running and report.kind in ("eval", "cell")):
+        return _plain(results(report))
+    try:
+        config = read_config(run.config)
+    except (ValueError, msgspec.ValidationError):
+        return None
+    entries = run.entries_so_far()
+    return _plain(results_so_far(config, entries, run.grades)) if entries else None
 
 
 def _row(entry: Entry, grades: Mapping[int, str] = MappingProxyType({})) -> dict[str, Any]:

@@ -120,10 +120,11 @@ def _fits(entry: Entry, query: Query, grades: Mapping[int, str]) -> bool:
 
 
 def grades_of(run: RunReader) -> dict[int, str]:
-    """The grades of a run's tasks by their numbers, as its report has them; empty where there are none."""
+    """The grades of a run's tasks by their numbers, as its report has them, or as they were when it began; empty where
+    there are none."""
     if (report := report_of(run)) is None:
-        return {}
-    return {task.task: task.grade for match in report.matches for task in match.by_task if task.grade}
+        return run.grades
+    return run.grades | {task.task: task.grade for match in report.matches for task in match.by_task if task.grade}
 
 
 def report_of(run: RunReader) -> Report | None:

@@ -12,7 +12,7 @@ import pytest
 
 import marl_gem
 from marl_gem.errors import MarlGemError
-from marl_gem.runs import index
+from marl_gem.runs import entries, index
 from marl_gem.runs.library import RunLibrary
 from marl_gem.types import to_json
 from marl_gem.viewer.server import FIRST_PORT, Server
@@ -69,6 +69,20 @@ def test_counterparts_are_of_the_same_task(tmp_path: Path, serve: Callable[[Path
     assert answer(server, "counterpart?run=a&key=4&other=b") == {"key": "3", "same": True}  # of the same repeat
 
 
+def test_counterparts_are_found_wherever_they_lie_in_their_files(
+    tmp_path: Path, serve: Callable[[Path], Server]
+) -> None:
+    tasks = [episode(n, options={"task": n}, seed=n) for n in range(3)]
+    write_run(tmp_path / "a", tasks, [failed(9)])
+    other_seeds = [episode(n, options={"task": n}, seed=n + 100) for n in (2, 0)]
+    write_run(tmp_path / "b", [episode(7, id="x" * 5000), *other_seeds])
+    server = serve(tmp_path)
+    assert answer(server, "counterpart?run=a&key=1&other=b") == {"key": "3", "same": True}, "the task, in another seed"
+    assert answer(server, "counterpart?run=a&key=2&other=b") == {"key": "1", "same": False}, "it does not have the task"
+    assert answer(server, "counterpart?run=a&key=2") == {"key": "3", "same": False}, "the next of the same run"
+    assert answer(server, "counterpart?run=a&key=e1") == {"key": "1", "same": False}, "after the last the first"
+
+
 def test_a_run_may_grow_while_it_is_looked_at(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
     folder = write_run(tmp_path / "run", [episode(0)])
     server = serve(folder)
@@ -83,9 +97,9 @@ def test_a_run_may_grow_while_it_is_looked_at(tmp_path: Path, serve: Callable[[P
 def test_a_long_run_is_shown_while_it_is_read(
     tmp_path: Path, serve: Callable[[Path], Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, read = threading.Event(), index.entry_of
+    go_on, read = threading.Event(), entries.entry_of
 
-    def slow(key: str, offset: int, line: bytes) -> index.Entry:
+    def slow(key: str, offset: int, line: bytes) -> entries.Entry:
         assert key != "26" or go_on.wait(20)
         return read(key, offset, line)
 

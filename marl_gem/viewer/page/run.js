@@ -44,9 +44,11 @@ export async function runPage(parameters, signal) {
   const head = h("div", { class: "head" });
   const hasEpisodes = () => lines(run) > 0 || run.reading != null;
   const show = () => {
+    const unfolded = [...numbers.querySelectorAll("details")].map((details) => details.open); // of the numbers before
     refill(head, heading(run));
     const sections = resultSections(run, agents, narrow);
     refill(numbers, run.agents.length > 0 && agentCards(run, agents), hasEpisodes() && tiles(run), sections.length > 0 && h("div", { class: "panels" }, sections));
+    numbers.querySelectorAll("details").forEach((details, index) => (details.open = unfolded[index] ?? details.open));
   };
   const table = episodeTable({
     run,
