@@ -31,7 +31,7 @@ def answered(*actions: str, task: int = 1, **options: Any) -> Any:
 @pytest.mark.parametrize("task", [0, 1])
 def test_each_solver_goes_on_from_the_number_before(solvers: int, task: int) -> None:
     given, value = problem("train", task, solvers), 0
-    actions = []
+    actions: list[str] = []
     for index in range(solvers):
         env = answered(*actions, task=task, solvers=solvers)
         expected = f"{given.question(index, value)} = ?"
