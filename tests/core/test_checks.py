@@ -32,6 +32,7 @@ from tests.core.conformance import (
     Talk,
     Together,
 )
+from tests.suites import sampled
 
 
 @pytest.mark.parametrize("make", [Rolls, Talk, Together, Club, Desk])
@@ -158,7 +159,7 @@ SLOW_PUZZLES = ("ta:Sudoku", "ta:Sokoban", "ta:RushHour")
 
 REGISTERED = [
     pytest.param(scenario.id, marks=pytest.mark.long if scenario.id.startswith(SLOW_PUZZLES) else ())
-    for scenario in marl_gem.list()
+    for scenario in sampled(marl_gem.list())
     if not scenario.unavailable
 ]
 
