@@ -4,6 +4,7 @@
     seat_runner     `SeatRunner`: whose seats are whose, and many episodes at once
     stepped         one episode that the other side steps: question, answer, question, ...
     samples         what was played, in the shape that trainers want: prompt, completion, mask, reward, advantages
+    tool_environment  a scenario as a class whose methods are tools
     advantages      per-agent advantages (ReBN) of any trainer's rewards
     trl, verifiers, openenv, tinker, skyrl_gym, verl   one adapter each; only these import the package that they name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from openenv.core.generic_client import GenericEnvClient
 from marl_gem.errors import EpisodeOver, InvalidAction
 from marl_gem.integrations import SeatRunner
 from marl_gem.integrations.openenv import ScenarioAction, ScenarioEnvironment, create_app
+from tests.docs.pages import ROOT
 from tests.toys import NumberGame, SimultaneousNumbers, always
 
 
@@ -79,3 +81,8 @@ def test_who_is_not_asked_is_refused_and_a_reset_leaves_an_episode() -> None:
     assert env.reset().text == "step 0"
     env.close()
     env.close()
+
+
+def test_the_example_plays(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "train_with_openenv.py"), run_name="__main__")
+    assert "seed 2: " in capsys.readouterr().out

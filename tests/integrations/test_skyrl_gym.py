@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("skyrl_gym")
 
 import skyrl_gym
+from skyrl_gym.envs.registration import registry
 
 from marl_gem.errors import ConfigError, EpisodeOver
 from marl_gem.integrations import SeatRunner, Start
@@ -32,7 +33,7 @@ def test_a_registered_scenario_is_played() -> None:
             env.step("3")
         env.close()
     finally:
-        skyrl_gym.deregister("numbers")
+        registry.pop("numbers")
     assert not [thread for thread in threading.enumerate() if thread.name == "marl_gem-integrations"]
 
 

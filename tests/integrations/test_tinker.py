@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import runpy
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tinker_cookbook.rl.rollouts import do_group_rollout
 from marl_gem.errors import MarlGemError
 from marl_gem.integrations import SeatRunner, Start, per_agent_advantages
 from marl_gem.integrations.tinker import SeatGroupBuilder
+from tests.docs.pages import ROOT
 from tests.integrations.words import WordTokenizer
 from tests.toys import NumberGame, always
 
@@ -64,3 +66,8 @@ def test_a_failed_episode_raises() -> None:
     runner = SeatRunner(NumberGame, others={"b": always("break")}, tokenizer=TOKENIZER)
     with pytest.raises(MarlGemError, match="failed in env"):
         rollout(SeatGroupBuilder(runner, Start(3), episodes=2), "1234")
+
+
+def test_the_example_rolls_out_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "train_with_tinker.py"), run_name="__main__")
+    assert "12 trajectories of player_0, player_1" in capsys.readouterr().out
