@@ -39,8 +39,12 @@ class FakeServer:
         return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids))
 
 
-def loop(server: FakeServer, **options: Any) -> SeatAgentLoop:
+@pytest.fixture(autouse=True)
+def numbers() -> None:
     registry.register("toy:Numbers-v0", NumberGame)
+
+
+def loop(server: FakeServer, **options: Any) -> SeatAgentLoop:
     rollout = SimpleNamespace(response_length=1000, prompt_length=1000)
     config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout))
     return SeatAgentLoop(
