@@ -15,10 +15,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from marl_gem.errors import SandboxError
 from marl_gem.tools.sandbox.connection import Backend, Connection
 from marl_gem.tools.sandbox.inside.tests import FAILED, NO_PROGRAM, PASSED
 from marl_gem.tools.sandbox.limits import Completed, Ended, Limits
-from marl_gem.tools.sandbox.sandbox import Sandbox, run_request
+from marl_gem.tools.sandbox.sandbox import Sandbox, StartedSandbox, run_request
 
 Outcome = Literal["passed", "failed", "error", "syntax", "timeout", "memory", "output", "killed"]
 
@@ -73,12 +74,34 @@ def check(
         SandboxError: a sandbox failed; this says nothing about the program.
     """
     sandbox = Sandbox(limits, backend, packages)
-    return [
-        _by_output(sandbox, code, test) if isinstance(test, Case) else _by_code(sandbox, code, test) for test in tests
-    ]
+    started: StartedSandbox | None = None
+    verdicts = []
+    try:
+        for test in tests:
+            if isinstance(test, Case):
+                started = _emptied(sandbox, started)
+                verdicts.append(_by_output(started, code, test))
+            else:
+                verdicts.append(_by_code(sandbox, code, test))
+    finally:
+        if started is not None:
+            started.close()
+    return verdicts
 
 
-def _by_output(sandbox: Sandbox, code: str, case: Case) -> Verdict:
+def _emptied(sandbox: Sandbox, started: StartedSandbox | None) -> StartedSandbox:
+    """A sandbox without files and processes: this one, if all that was left there can be removed."""
+    if started is not None:
+        try:
+            started.wipe()
+        except SandboxError:
+            started.close()
+        else:
+            return started
+    return sandbox.start()
+
+
+def _by_output(sandbox: StartedSandbox, code: str, case: Case) -> Verdict:
     completed = sandbox.run(code, case.stdin)
     last_line = completed.stderr.rstrip().rpartition("\n")[2]
     if completed.ended != "exit" or completed.exit_code != 0:
@@ -101,9 +124,9 @@ def _by_code(sandbox: Sandbox, code: str, test: str) -> Verdict:
     """Run program and test side by side. When either is over, its end of the channel closes, and so the other ends."""
     limits, theirs, ours = sandbox.limits, *socket.socketpair()
     with closing(theirs), closing(ours):
-        program = Connection(limits, sandbox.backend, sandbox.packages, theirs)
+        program = Connection(limits, sandbox.backend, sandbox.view, theirs)
         try:
-            tester = Connection(Limits(wall=limits.wall + 1), sandbox.backend, sandbox.packages, ours)
+            tester = Connection(Limits(wall=limits.wall + 1), sandbox.backend, sandbox.view, ours)
         except BaseException:
             program.close()
             raise
@@ -116,7 +139,7 @@ def _by_code(sandbox: Sandbox, code: str, test: str) -> Verdict:
         try:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 running[future].close()
-            completed = {connection: future.result() for future, connection in running.items()}
+            completed = {connection: future.result().completed() for future, connection in running.items()}
         finally:
             program.close()
             tester.close()
