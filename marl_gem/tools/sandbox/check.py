@@ -55,6 +55,7 @@ def check(
     limits: Limits | None = None,
     backend: Backend = "bubblewrap",
     packages: Sequence[str | Path] = (),
+    stop: bool = False,
 ) -> list[Verdict]:
     """Test a program, with each test from a fresh start.
 
@@ -65,9 +66,10 @@ def check(
             a function changes stays unchanged for the test.
         limits: what the program may use, for each test.
         backend, packages: as of `Sandbox`.
+        stop: whether to stop at the first test that does not pass.
 
     Returns:
-        A verdict for each test.
+        A verdict for each test that was run.
 
     Raises:
         SandboxUnavailable: this machine cannot confine programs.
@@ -83,6 +85,8 @@ def check(
                 verdicts.append(_by_output(started, code, test))
             else:
                 verdicts.append(_by_code(sandbox, code, test))
+            if stop and not verdicts[-1].passed:
+                break
     finally:
         if started is not None:
             started.close()
