@@ -15,6 +15,7 @@ Programs run in the sandbox, see `tools.sandbox.check`: they cannot judge themse
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
 from collections import Counter
@@ -120,8 +121,8 @@ async def judge(
         prepared = ["\n".join(codes), *(test for test in prepared if not isinstance(test, str))]
         weights = [len(codes)] + [1] * (total - len(codes))
     full = _with_method(program, tests)
-    loop, work = asyncio.get_running_loop(), (full, prepared, limits, "bubblewrap", packages, not every)
-    verdicts = await loop.run_in_executor(_executor(), check, *work)
+    work = functools.partial(check, full, prepared, limits, packages=packages, stop=not every)
+    verdicts = await asyncio.get_running_loop().run_in_executor(_executor(), work)
     passed = sum(weight for weight, verdict in zip(weights, verdicts, strict=False) if verdict.passed)
     wrong = [verdict for verdict in verdicts if not verdict.passed]
     return Judgement(passed, total, verdicts, REASONS[wrong[0].outcome] if wrong else "")

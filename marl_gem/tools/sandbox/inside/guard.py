@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 GRACE = 0.3
 """Seconds that a session has to answer after it was interrupted, before it is killed and loses its state."""
 
-FILES = {"put": put, "get": get, "wipe": wipe}
+FILES = ("put", "get", "wipe")
 """Requests that move files."""
 
 
@@ -92,7 +92,8 @@ class Guard:
             request["stdin"] = b""  # or it would count as the worker's memory
             become_worker(theirs, self.settings)
             if kind in FILES:
-                return lambda: report_errors(put if kind == "put" else lambda: FILES[kind](paths))
+                move = {"put": put, "get": lambda: get(paths), "wipe": lambda: wipe(paths)}
+                return lambda: report_errors(move[kind])
             if kind == "python":
                 return run_snippets
             if kind == "shell":
