@@ -148,6 +148,9 @@ def command(limits: Limits, user: int | None, view: View, files: Mapping[str, in
     options += ["--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
     for name, value in environment().items():
         options += ["--setenv", name, value]
+    mode = "0755" if user is None else "1777"
+    for folder in view.folders:  # before the system: Python may lie within one
+        options += ["--perms", mode, "--size", str(limits.disk), "--tmpfs", folder]
     options += system_mounts()
     options += ["--proc", "/proc", "--dir", "/dev"]
     for name in DEVICES:
@@ -155,9 +158,6 @@ def command(limits: Limits, user: int | None, view: View, files: Mapping[str, in
     for name, number in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         options += ["--symlink", f"/proc/self/fd{number}", f"/dev/{name}"]
     options += ["--perms", "1777", "--size", str(limits.disk), "--tmpfs", "/tmp", "--symlink", "/tmp", "/dev/shm"]
-    mode = "0755" if user is None else "1777"
-    for folder in view.folders:
-        options += ["--perms", mode, "--size", str(limits.disk), "--tmpfs", folder]
     for path in view.packages:
         options += read_only(path)
     for inside, path in view.mounts:

@@ -175,7 +175,7 @@ def _humaneval(row: Row, number: str) -> Item:
     )
 
 
-def _own(row: Row, number: str) -> Item:
+def _with_tests(row: Row, number: str) -> Item:
     prompt = next(str(row[name]) for name in ("prompt", "problem", "question") if name in row)
     given = _json(row["tests"])
     tests = _pairs(given) if isinstance(given, Mapping) else [dict(test) for test in given]
@@ -206,7 +206,7 @@ FORMS: tuple[tuple[tuple[str, ...], Callable[[Row, str], Item]], ...] = (
     (("text|prompt", "test_list"), _mbpp),
     (("question_content", "public_test_cases"), _livecodebench),
     (("prompt", "entry_point", "test"), _humaneval),
-    (("prompt|problem|question", "tests"), _own),
+    (("prompt|problem|question", "tests"), _with_tests),
 )
 """Columns (with | between those of which one is enough) and what reads a row that has them; the first fits."""
 

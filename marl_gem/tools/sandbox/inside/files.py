@@ -73,11 +73,13 @@ def wipe(folders: list[str]) -> None:
                 os.unlink(path)
 
 
-def walk(path: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """A path and all below it, folders before what lies in them, in the order of their names."""
+def walk(path: bytes, device: int | None = None) -> Iterator[tuple[bytes, os.stat_result]]:
+    """A path and all below it, folders before what lies in them, in the order of their names; no other mounts."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
+        return
+    if device not in (None, status.st_dev):
         return
     yield path, status
     if not stat.S_ISDIR(status.st_mode):
@@ -85,7 +87,7 @@ def walk(path: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
     if status.st_mode & 0o700 != 0o700 and status.st_uid == os.getuid():
         os.chmod(path, 0o700)
     for name in sorted(os.listdir(path)):
-        yield from walk(path + b"/" + name)
+        yield from walk(path + b"/" + name, status.st_dev)
 
 
 def content(path: bytes, mode: int) -> bytes:
