@@ -18,7 +18,8 @@ HEAVY = {"torch", "transformers", "litellm", "textarena", "networkx", "numpy"}
 LAYERS = [
     {"links", "errors", "faults", "bounds", "plain_data", "types", "seeding", "overrides", "prefixes", "printable"}
     | {"open_files"},
-    {"awaiting", "selectors", "env_threads", "episode_clock", "step_results", "text_picture", "views", "tools"},
+    {"awaiting", "selectors", "env_threads", "episode_clock", "messages", "step_results", "text_picture", "views"}
+    | {"tools"},
     {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},
