@@ -43,6 +43,7 @@ LONGEST_VALUE = 60
 LEFT_OUT = (
     "cli",
     "links",
+    "scenarios.tasks.code.problems",
     "scenarios.textarena",
     *(f"scenarios.tau.{part}" for part in ("airline", "retail", "common", "desk", "mini", "official", "tool")),
 )

@@ -12,6 +12,7 @@ from marl_gem.scenarios.tasks.terminal.env import TerminalEnv
 from marl_gem.scenarios.tasks.terminal.formats import Broken, Command, Format, Read, finished, read, written
 from marl_gem.scenarios.tasks.terminal.policies import solution_command
 from marl_gem.scenarios.tasks.terminal.task import TASKS, NeedsImage, load_task, load_tasks
+from marl_gem.testing import Plan, check_env
 from marl_gem.tools.calls import write_call
 from tests.sandbox.machine import confined
 
@@ -22,8 +23,8 @@ NAMES = [path.name for path in sorted(TASKS.iterdir())]
 def make_task(folder: Path, test: str = "echo 1 > /logs/verifier/reward.txt", **files: str) -> Path:
     """A folder with a task; files by their paths, with __ for /."""
     contents = {"task.toml": "", "instruction.md": "Do it.", "tests/test.sh": test}
-    for path, text in {**contents, **{name.replace("__", "/"): text for name, text in files.items()}}.items():
-        file = folder / path
+    for name, text in {**contents, **{name.replace("__", "/"): text for name, text in files.items()}}.items():
+        file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     for path in (folder, *folder.rglob("*")):
@@ -170,6 +171,13 @@ def test_a_broken_call_is_answered_and_the_episode_goes_on(tmp_path: Path) -> No
     assert observations["solver"][0]["text"].startswith("Error: it takes command")
     assert infos["solver"]["illegal"]
     assert finish(env) == (1.0, "")
+
+
+@confined
+def test_the_scenario_keeps_its_promises(tmp_path: Path) -> None:
+    make_task(tmp_path)
+    checks = ("plays", "observations", "isolation", "forking", "reset", "hostile_actions")
+    check_env(lambda: TerminalEnv(str(tmp_path)), Plan(seeds=(27,), steps=4, copies=3), only=checks).raise_if_failed()
 
 
 # The tests of a task

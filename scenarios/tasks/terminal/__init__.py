@@ -10,17 +10,14 @@ tasks/          tasks of our own
 """
 
 from marl_gem.registry import register, register_policy
+from marl_gem.scenarios.tasks.requirements import missing
 
 register(
     "terminal:Tasks-v0",
     "marl_gem.scenarios.tasks.terminal.env:TerminalEnv",
-    description="20 tasks in a shell of three grades: git, text, csv, make, sqlite, Python, permissions, archives.",
-    turn_order="sequential",
-)
-register(
-    "terminal:Folder-v0",
-    "marl_gem.scenarios.tasks.terminal.env:of_folder",
-    description="Tasks in a shell from a folder in Harbor's form, folder=...: a task, or a folder of tasks.",
+    description="20 tasks in a shell of three grades: git, text, csv, make, sqlite, Python, permissions, archives; or "
+    "those of a folder in Harbor's form, folder=...",
+    unavailable=missing(),
     turn_order="sequential",
 )
 for _script, _what in {

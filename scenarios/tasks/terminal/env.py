@@ -13,7 +13,7 @@ from marl_gem.faults import shown
 from marl_gem.scenarios.tasks.question import SOLVER
 from marl_gem.scenarios.tasks.terminal.environment import Start, build, plan_of
 from marl_gem.scenarios.tasks.terminal.formats import FINISH, INSTRUCTIONS, SHELL, Broken, Command, Format, read
-from marl_gem.scenarios.tasks.terminal.judge import judge
+from marl_gem.scenarios.tasks.terminal.judge import Judged, judge
 from marl_gem.scenarios.tasks.terminal.task import TASKS, TerminalTask, load_tasks
 from marl_gem.selectors.sequential import SequentialSelector
 from marl_gem.tools.context import Context, Leases
@@ -23,8 +23,8 @@ from marl_gem.tools.sandbox import Completed, File, Limits, ShellSession
 from marl_gem.tools.sandbox.answer import answer
 from marl_gem.types import ContentPart, Metadata, Observation, Role
 
-MOST_SECONDS = 600.0
-"""The most that an agent may ask for a command."""
+LEAST_SECONDS, MOST_SECONDS = 5.0, 600.0
+"""The least and the most that an agent may ask for a command; with less, a busy machine would decide what it sees."""
 
 
 class TerminalEnv(MultiAgentEnv):
@@ -119,6 +119,7 @@ class TerminalEnv(MultiAgentEnv):
         self._leases.release()
         self._leases = Leases()
         self._commands = self._failures = 0
+        self._ran = False
         self._seen: Observation = self.task.instruction
         self._name_task()
 
@@ -142,7 +143,7 @@ class TerminalEnv(MultiAgentEnv):
                 return
         self._see(results)
         if finished or self._commands >= self.max_commands:
-            judged = judge(self.task, self._start, self._files() if self._commands else self._start.files)
+            judged = judge(self.task, self._start, self._files()) if self._ran else _judged_start(self.task)
             self._end(judged.reward, judged.reason, judged.output, cut_off=not finished)
 
     def _run(self, step: Command | Broken) -> tuple[str, str]:
@@ -151,7 +152,8 @@ class TerminalEnv(MultiAgentEnv):
         if isinstance(step, Broken):
             self.infos[SOLVER]["illegal"] = step.reason
             return step.name, f"Error: {step.reason}"
-        seconds = min(MOST_SECONDS, step.seconds or self.timeout)
+        seconds = self.timeout if step.seconds is None else min(max(step.seconds, LEAST_SECONDS), MOST_SECONDS)
+        self._ran = True
         use = functools.partial(_run_command, start=self._start, command=step.text, seconds=seconds)
         completed: Completed = self._use(use)
         self._failed = completed.ended != "exit" or completed.exit_code != 0
@@ -166,7 +168,7 @@ class TerminalEnv(MultiAgentEnv):
             results[-1] = name, f"{text}\n[{left} commands left]"
         if self.actions == "calls":
             parts: list[ContentPart] = [{"type": "tool_result", "name": name, "text": text} for name, text in results]
-            self._seen = parts
+            self._seen = parts or ""
         else:
             self._seen = "\n\n".join(text for _, text in results)
 
@@ -201,9 +203,11 @@ class TerminalEnv(MultiAgentEnv):
         return task
 
 
-def of_folder(folder: str, **options: Any) -> TerminalEnv:
-    """The tasks of a folder; see `TerminalEnv`."""
-    return TerminalEnv(folder, **options)
+@functools.lru_cache(maxsize=256)
+def _judged_start(task: TerminalTask) -> Judged:
+    """What the tests of a task give when nothing was done."""
+    start = build(task)
+    return judge(task, start, start.files)
 
 
 class TaskShell(ShellSession):

@@ -24,7 +24,7 @@ SHELL = ToolSpec(
         "type": "object",
         "properties": {
             "command": {"type": "string", "description": "One or several lines of bash."},
-            "timeout": {"type": "number", "description": "The seconds it may take."},
+            "timeout": {"type": "number", "description": "The seconds it may take, from 5 to 600."},
         },
         "required": ["command"],
         "additionalProperties": False,
