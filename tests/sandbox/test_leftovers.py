@@ -59,8 +59,8 @@ def test_a_session_outlives_the_thread_that_started_it() -> None:
     thread.join()
     try:
         request = {"kind": "python", "code": "1 + 1", "stdin": b"", "wall": 10.0}
-        assert connections[0].ask(request).completed().stdout == "2\n"
-        assert connections[0].ask(request).completed().stdout == "2\n"
+        assert connections[0].ask(request).stdout == "2\n"
+        assert connections[0].ask(request).stdout == "2\n"
     finally:
         connections[0].close()
         connections[0].close()

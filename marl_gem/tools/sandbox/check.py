@@ -143,7 +143,7 @@ def _by_code(sandbox: Sandbox, code: str, test: str) -> Verdict:
         try:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 running[future].close()
-            completed = {connection: future.result().completed() for future, connection in running.items()}
+            completed = {connection: future.result() for future, connection in running.items()}
         finally:
             program.close()
             tester.close()

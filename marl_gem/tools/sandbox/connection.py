@@ -138,7 +138,15 @@ class Connection:
         }
         return framed(settings)
 
-    def ask(self, request: dict[str, Any]) -> Reply:
+    def ask(self, request: dict[str, Any]) -> Completed:
+        """Send a request and wait for the reply, see `exchange`."""
+        return self.exchange(request).completed()
+
+    async def ask_async(self, request: dict[str, Any]) -> Completed:
+        """As `ask`, without blocking the event loop."""
+        return (await self.exchange_async(request)).completed()
+
+    def exchange(self, request: dict[str, Any]) -> Reply:
         """Send a request and wait for the reply.
 
         Raises:
@@ -162,8 +170,8 @@ class Connection:
             self._fail(error)
             raise
 
-    async def ask_async(self, request: dict[str, Any]) -> Reply:
-        """As `ask`, without blocking the event loop. A sandbox whose caller is cancelled is ended."""
+    async def exchange_async(self, request: dict[str, Any]) -> Reply:
+        """As `exchange`, without blocking the event loop. A sandbox whose caller is cancelled is ended."""
         loop, reply = asyncio.get_running_loop(), self._reply(request)
         try:
             async with asyncio.timeout(request["wall"] + MARGIN):

@@ -107,7 +107,7 @@ class StartedSandbox:
             SandboxError: the sandbox failed; this says nothing about the program.
         """
         request = run_request(self.sandbox.limits, program, stdin)
-        return self._connection.ask({**request, "wall": wall or request["wall"]}).completed()
+        return self._connection.ask({**request, "wall": wall or request["wall"]})
 
     def write_files(self, files: Mapping[str, Content]) -> None:
         """Write files by their paths inside; folders above them are made.
@@ -116,7 +116,7 @@ class StartedSandbox:
             SandboxError: they cannot be written, for instance since they do not fit.
             ValueError: a path is not absolute.
         """
-        check_moved(self._connection.ask(put_request(files)))
+        check_moved(self._connection.exchange(put_request(files)))
 
     def read_files(self, paths: Sequence[str]) -> dict[str, File]:
         """The files at these paths, and all below those that are folders. What does not exist is left out.
@@ -124,7 +124,7 @@ class StartedSandbox:
         Raises:
             SandboxError: they are more than what the limits allow, or cannot be read.
         """
-        return files_of(self._connection.ask(get_request(paths, self.sandbox.limits, len(self.sandbox.view.folders))))
+        return files_of(self._connection.exchange(get_request(paths, self.sandbox.limits, len(self.sandbox.view.folders))))
 
     def wipe(self) -> None:
         """Remove all files that programs have left.
@@ -132,7 +132,7 @@ class StartedSandbox:
         Raises:
             SandboxError: some cannot be removed.
         """
-        check_moved(self._connection.ask(wipe_request()))
+        check_moved(self._connection.exchange(wipe_request()))
 
     def close(self) -> None:
         """End the sandbox. May be called twice."""

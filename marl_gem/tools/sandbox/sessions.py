@@ -97,7 +97,7 @@ class Session(Resource):
             await self.start()
             assert self._connection is not None
             try:
-                return await self._connection.ask_async(request)
+                return await self._connection.exchange_async(request)
             except BaseException:
                 self._connection = None  # it is closed
                 raise
