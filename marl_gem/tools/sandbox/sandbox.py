@@ -124,7 +124,8 @@ class StartedSandbox:
         Raises:
             SandboxError: they are more than what the limits allow, or cannot be read.
         """
-        return files_of(self._connection.exchange(get_request(paths, self.sandbox.limits, len(self.sandbox.view.folders))))
+        request = get_request(paths, self.sandbox.limits, len(self.sandbox.view.folders))
+        return files_of(self._connection.exchange(request))
 
     def wipe(self) -> None:
         """Remove all files that programs have left.
