@@ -3,6 +3,27 @@
 from marl_gem.registry import register, register_analysis, register_policy
 
 register(
+    "game:Arithmetic-v0",
+    "marl_gem.scenarios.games.arithmetic:Arithmetic",
+    description="Small sums and large products, for one agent or a chain of them. With the tool calculator and a cost "
+    "for each call, a call pays for the products only.",
+    agents=1,
+    turn_order="sequential",
+)
+register_policy(
+    "game:Arithmetic-v0",
+    "novice",
+    "marl_gem.scenarios.games.arithmetic_novice:policy",
+    description="Calls the calculator or guesses, at random: for a warm start.",
+)
+register_analysis(
+    "game:Arithmetic-v0",
+    "marl_gem.scenarios.games.arithmetic:analyse",
+    description="calls/easy, calls/hard: how likely the first response to a question calls the calculator with it; "
+    "by_heart/easy, by_heart/hard: how likely it is the right number.",
+)
+
+register(
     "game:Blotto-v0",
     "marl_gem.scenarios.games.blotto:Blotto",
     description="Colonel Blotto, two players at the same time. No answer beats all others; how exploitable a policy is "
