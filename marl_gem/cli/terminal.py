@@ -153,6 +153,11 @@ def as_trained(spec: ScenarioSpec, policies: Iterable[PolicySpec], stored: Mappi
     return spec.with_options({**taken, **given})
 
 
+def bounds_text(low: int, high: int) -> str:
+    """A number of agents, or the least and the greatest."""
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
 def person() -> HumanPolicy:
     """The person at this terminal."""
     from marl_gem.policies import HumanPolicy
