@@ -151,7 +151,7 @@ def _check_random_play(scenario: TrainingScenario, at_random: Collection[str]) -
     env = scenario.spec.make()
     seats = tuple(env.possible_agents)
     try:
-        env.reset(seed=0)
+        env.reset(seed=0, options=scenario.reset)
         for _ in range(STEPS):
             actions = {}
             for agent in env.acting:

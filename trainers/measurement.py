@@ -181,7 +181,7 @@ def _play(
     loop: TrainingLoop, scenario: int, seats: Seating, episodes: int, label: str, *, number: int
 ) -> tuple[Matchup, list[Episode]]:
     """Play one matchup; where the scenario has tasks, each in turn."""
-    spec = loop.config.scenarios[scenario].test_spec
+    spec, reset = loop.config.scenarios[scenario].test_spec, loop.config.scenarios[scenario].reset
     seating = _seat(loop, seats, spec)
     tasks = spec.inspect().tasks
     seed, parts = derive_seed(loop.config.seed, label), _seed_parts(loop, scenario, seats)
@@ -190,7 +190,7 @@ def _play(
             derive_seed(seed, *parts, episode),
             seating,
             f"measured-{loop.updates}-{number}-{episode}",
-            options={"task": episode % tasks} if tasks else {},
+            options={**reset, **({"task": episode % tasks} if tasks else {})},
         )
         for episode in range(episodes)
     ]
