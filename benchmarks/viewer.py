@@ -8,8 +8,10 @@ prompt of 200 tokens, as a language model's would be; --without-tokens leaves th
 start of the process `marl-gem view` until the first rows of the table have been answered, "index" the time to read the
 run; "painted", where Chromium and Playwright are there, the time from the start of another such process until a
 browser shows rows, and "complete" until it shows the numbers of all episodes; "search" a text search through all
-episodes; "episode" the median of fetching one episode. In seconds, the least of three measurements. "load" is the
-machine's load average before and after, of "cores".
+episodes; "episode" the median of fetching one episode. In seconds, the least of three measurements. The run has the
+index file that an evaluation writes at its end; "without_index" are the same figures without that file, measured in
+turn, and "speedup" is how many times as long these took. "load" is the machine's load average before and after, of
+"cores".
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from marl_gem.policies import RandomPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.runs.checksum import with_checksum
 from marl_gem.runs.library import RunLibrary
+from marl_gem.runs.stored_index import index_path, write_index
 from marl_gem.types import Episode, to_json
 
 DISTINCT, MEASUREMENTS = 500, 3
@@ -57,13 +60,24 @@ def main() -> None:
         run = Path(folder) / "run"
         run.mkdir()
         size = write(run / "episodes.jsonl", episodes, not arguments.without_tokens)
-        measured = [measure(run, episodes) for _ in range(MEASUREMENTS)]
-    best = {name: round(min(seconds[name] for seconds in measured), 4) for name in measured[0]}
+        started = time.perf_counter()
+        write_index(run / "episodes.jsonl")
+        written = time.perf_counter() - started
+        pairs = [(measure(run, episodes), measure_without_index(run, episodes)) for _ in range(MEASUREMENTS)]
+    best, slow = ({name: round(min(seconds[name] for seconds in measured), 4) for name in measured[0]}
+                  for measured in zip(*pairs, strict=True))  # fmt: skip
     within = all(best.get(name, 0.0) < limit for name, limit in LIMITS.items())
     print(
         json.dumps(
-            {"benchmark": "viewer", "episodes": episodes, "megabytes": size // 10**6, **best, "limits": LIMITS}
-            | {"within": within, "load": [round(before, 1), round(os.getloadavg()[0], 1)], "cores": os.cpu_count()}
+            {"benchmark": "viewer", "episodes": episodes, "megabytes": size // 10**6, **best}
+            | {"without_index": slow, "speedup": {name: round(slow[name] / best[name], 2) for name in slow}}
+            | {
+                "index_written": round(written, 2),
+                "limits": LIMITS,
+                "within": within,
+                "load": [round(before, 1), round(os.getloadavg()[0], 1)],
+                "cores": os.cpu_count(),
+            }
         )
     )
 
@@ -108,6 +122,16 @@ def measure(run: Path, episodes: int) -> dict[str, float]:
         keys = range(1, episodes, episodes // 50)
         seconds["episode"] = median(timed(partial(ask, url, f"episode?run={run.name}&key={key}")) for key in keys)
     return seconds | paint(run, episodes)
+
+
+def measure_without_index(run: Path, episodes: int) -> dict[str, float]:
+    index = index_path(run / "episodes.jsonl")
+    aside = index.rename(run.parent / "index")
+    try:
+        measured = measure(run, episodes)
+    finally:
+        aside.rename(index)
+    return {name: measured[name] for name in ("index", "opened", "painted", "complete") if name in measured}
 
 
 def paint(run: Path, episodes: int) -> dict[str, float]:

@@ -20,8 +20,9 @@ from typing import Any, NoReturn, Self, TypeAlias
 
 from marl_gem import step_results
 from marl_gem.awaiting import wait_for
-from marl_gem.errors import EpisodeOver, InvalidOption, LLMError, ResourceError, ScenarioFault, SelectorError
-from marl_gem.faults import FAULTS, message_of
+from marl_gem.errors import EpisodeOver, InvalidOption, SelectorError
+from marl_gem.faults import FAULTS
+from marl_gem.messages import Messaging
 from marl_gem.selectors.base import AgentSelector
 from marl_gem.step_results import RESULTS, Results, StepBuffers, as_declared, as_reward, complete
 from marl_gem.step_results import Infos as Infos
@@ -32,7 +33,7 @@ Observations: TypeAlias = dict[str, Observation]
 Step: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
 
 
-class MultiAgentEnv:
+class MultiAgentEnv(Messaging):
     """One live copy of a scenario.
 
     An author writes a class with `possible_agents`, a `selector` (class attributes will do: each env gets a copy of
@@ -58,6 +59,7 @@ class MultiAgentEnv:
     6. Each env has its own random generator. The same seed and the same actions give the same episode, whatever
        runs beside it, in threads or not.
     7. `fork()` gives an equal, independent copy.
+    8. What is sent is shown to exactly its hearers, once: `send`, `channels` and `new_messages`.
     """
 
     # What an author declares
@@ -136,8 +138,13 @@ class MultiAgentEnv:
     # What an author writes
 
     def observe(self, agent: str) -> Observation:
-        """What is new to `agent` since it last acted. Pure: it changes nothing and draws nothing."""
-        raise NotImplementedError(f"{type(self).__name__} must define observe(agent)")
+        """What is new to `agent` since it last acted: by default `new_messages`, each on a line with its sender.
+
+        Pure: it changes nothing and draws nothing.
+        """
+        if self._log is None and type(self).observe is MultiAgentEnv.observe:
+            raise NotImplementedError(f"{type(self).__name__} must define observe(agent), or send a text in _reset")
+        return self._log.text_for(agent) if self._log else ""
 
     def _process_action(self, agent: str, action: str) -> None:
         """Apply the action of one agent: all that a turn-based scenario defines.
@@ -245,8 +252,7 @@ class MultiAgentEnv:
 
         Returns:
             observations of the agents that act next; rewards, terminations, truncations and infos of all agents that
-            were alive when the step began. An agent that ended finds what it would have observed next in
-            `infos[agent]["final_observation"]`. A reward for an agent that had ended before counts in `returns` alone.
+            were alive when the step began; see promises 1 and 4.
 
         Raises:
             InvalidAction: too few, too many or non-text actions; nothing has changed.
@@ -302,6 +308,8 @@ class MultiAgentEnv:
         self.rewards, self.terminations, self.truncations, self.infos = defaults
         self._state = "not reset after a failure"
         self.steps += 1
+        if self._log is not None:
+            self._log.mark_read(self.acting)
         try:
             returned: object = self._process_actions(dict(actions))  # type: ignore[func-returns-value]
         except FAULTS as error:
@@ -321,6 +329,8 @@ class MultiAgentEnv:
     def _end_step(self, alive: tuple[str, ...], defaults: Results) -> Step:
         """Check what the scenario reported, and see who acts next."""
         self._check_results(alive, defaults)
+        if self._log is not None:
+            self._log.deliver_backlogs(self)
         self._remove_ended(alive)
         if self.agents:
             try:
@@ -343,7 +353,7 @@ class MultiAgentEnv:
         if self.selector is getattr(type(self), "selector", None):
             self.selector = copy.deepcopy(self.selector)  # all envs of a class share the one on the class
         self._state = "not reset after a failure"
-        self.seed, self._rng, self.steps = seed, None, 0
+        self.seed, self._rng, self._log, self.steps = seed, None, None, 0
         if self.possible_agents is not self._checked_agents:
             self._checked_agents = step_results.check_possible_agents(self.possible_agents, self.scenario)
         self.agents = self._checked_agents or tuple(map(str.__str__, self.possible_agents))  # of a StrEnum, too
@@ -378,8 +388,7 @@ class MultiAgentEnv:
         """Add the defaults that the scenario left out, and the rewards of agents that had ended before."""
         for name in RESULTS:
             given = getattr(self, name)
-            results = complete(name, given, alive, self.agents, self.returns, self.scenario)
-            setattr(self, name, results)
+            setattr(self, name, complete(name, given, alive, self.agents, self.returns, self.scenario))
             if name == "rewards":
                 for agent in given.keys() - set(alive):
                     self.returns[agent] += self._finite(agent, given[agent])
@@ -436,13 +445,6 @@ class MultiAgentEnv:
             self._fault(method, error)
         return observations
 
-    # Faults
-
     def _fault(self, where: str, error: BaseException) -> NoReturn:
         """The scenario's code raised: raise a fault that says where, and how to get there again."""
-        if isinstance(error, (InvalidOption, SelectorError, LLMError, ResourceError)):
-            raise error
-        raise ScenarioFault(
-            f"{self.scenario}: {where} raised {type(error).__name__} at step {self.steps} of the episode with "
-            f"seed {self.seed}: {message_of(error)}"
-        ) from error
+        step_results.raise_fault(error, where, self.scenario, self.steps, self.seed)

@@ -10,7 +10,7 @@ else was given, and not when its record is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from operator import attrgetter, is_
@@ -21,7 +21,18 @@ import msgspec
 from marl_gem.errors import AgentError, RecordError, ScenarioFault
 from marl_gem.faults import shown
 from marl_gem.plain_data import PlainCopier
-from marl_gem.types import Ending, Episode, EpisodeError, Limits, Observation, Response, Role, ToolSpec, Turn
+from marl_gem.types import (
+    Ending,
+    Episode,
+    EpisodeError,
+    Limits,
+    Observation,
+    Response,
+    Role,
+    SentMessage,
+    ToolSpec,
+    Turn,
+)
 
 _DEFAULTS = msgspec.structs.asdict(Response(""))
 _without_usage = attrgetter(*(name for name in _DEFAULTS if name not in ("text", "usage")))
@@ -32,7 +43,8 @@ class EpisodeBuilder:
     """Collects agents' responses and the results of steps, and makes an `Episode` of them.
 
     `observed` takes what `reset` and each step gave, `set_role` an agent's role before its first turn, `response` each
-    answer; they return copies. For each step call `begin` and then `complete` with these copies; at the end `episode`.
+    answer; they return copies. For each step call `begin` and then `complete` with these copies, and, also after
+    `reset`, `sent`; at the end `episode`.
 
     Args:
         record_limit: the greatest size of the record, in characters; None sets no limit.
@@ -52,6 +64,8 @@ class EpisodeBuilder:
         self._returns_at_end: dict[str, float] = {}
         self._terminated = False
         self._steps = 0
+        self._messages: Sequence[SentMessage] = ()
+        self._sent_in: list[int] = []  # the step in which each message was sent
         self._started = time.monotonic()
 
     def observed(
@@ -177,6 +191,20 @@ class EpisodeBuilder:
                 self._returns_at_end[agent] = returns[agent]
                 self._terminated = self._terminated or terminations[agent]
 
+    def sent(self, messages: Sequence[SentMessage]) -> None:
+        """Add the messages that the env sent in the step that was begun last, or in `reset`.
+
+        Args:
+            messages: all of the episode so far.
+
+        Raises:
+            RecordError: they make the record too large.
+        """
+        for message in messages[len(self._sent_in) :]:
+            self._copier.count(len(message.text) + 16 * len(message.hearers), "messages")
+            self._sent_in.append(self._steps)
+        self._messages = messages
+
     def episode(self, *, returns: Mapping[str, float], cut_short: bool, **episode_fields: Any) -> Episode:
         """The record. Call it once, at the end.
 
@@ -206,6 +234,10 @@ class EpisodeBuilder:
             roles=self.roles,
             final_infos=self._final_infos,
             tags=self.tags,
+            messages=tuple(
+                msgspec.structs.replace(message, text=copy(message.text), sender=copy(message.sender), step=step)
+                for message, step in zip(self._messages, self._sent_in, strict=False)  # more in a step that failed
+            ),
             seconds=round(time.monotonic() - self._started, 6),
             **{name: copy(value, name) for name, value in episode_fields.items()},
         )

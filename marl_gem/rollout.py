@@ -164,10 +164,13 @@ def collect(
     if len({job.id for job in jobs}) != len(jobs):
         raise ValueError("two jobs have the same id; give each job another id, or none")
 
-    async def play_all() -> dict[str, Episode]:
-        return {episode.id: episode async for episode in stream(make, jobs, concurrency=concurrency)}
+    played: dict[str, Episode] = {}
 
-    played = asyncio.run(play_all())
+    async def play_all() -> None:  # returns nothing: Python 3.11's asyncio.run makes a repr of what is returned
+        async for episode in stream(make, jobs, concurrency=concurrency):
+            played[episode.id] = episode
+
+    asyncio.run(play_all())
     episodes = [played[job.id] for job in jobs]
     if warn and episodes and all(episode.error for episode in episodes) and (error := episodes[0].error):
         where = f"{error.origin}, agent {error.agent!r}" if error.agent else error.origin

@@ -9,10 +9,10 @@ import random
 from collections.abc import Container, Coroutine, Mapping, Sequence
 from inspect import isawaitable
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
-from marl_gem.errors import InvalidAction, InvalidOption, ScenarioFault, SelectorError
-from marl_gem.faults import shown, type_name
+from marl_gem.errors import InvalidAction, InvalidOption, LLMError, ResourceError, ScenarioFault, SelectorError
+from marl_gem.faults import message_of, shown, type_name
 from marl_gem.seeding import as_seed
 
 Infos: TypeAlias = dict[str, dict[str, Any]]
@@ -282,3 +282,18 @@ def returned_something(scenario: str, method: str, returned: object) -> Scenario
         f"{scenario}: {method} returned a {type_name(returned)}, which is not used. {instead}; return nothing. "
         "Observations come from observe(agent)"
     )
+
+
+def raise_fault(error: BaseException, where: str, scenario: str, steps: int, seed: int) -> NoReturn:
+    """The scenario's code raised: raise a fault that says where, and how to get there again.
+
+    Raises:
+        ScenarioFault: the error is a fault of the scenario.
+        InvalidOption, SelectorError, LLMError, ResourceError: it is one of these, which are raised as they are.
+    """
+    if isinstance(error, (InvalidOption, SelectorError, LLMError, ResourceError)):
+        raise error
+    raise ScenarioFault(
+        f"{scenario}: {where} raised {type(error).__name__} at step {steps} of the episode with seed {seed}: "
+        f"{message_of(error)}"
+    ) from error

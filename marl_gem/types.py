@@ -8,6 +8,7 @@
     ToolCall      a call of a tool, as it is written in a response's text
     Response      an agent's answer: the action as text, with its tokens if a model made it
     Turn          one agent's observation, response, reward and info
+    SentMessage   what an agent or the scenario sent, and the agents that heard it
     Episode       all turns of one play-through, with seed, returns, ending and errors
       Limits        the most that an episode may take
       EpisodeError  why an episode could not be played to its end, and where the error came from
@@ -250,6 +251,28 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     step: int = 0
 
 
+class SentMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was sent to agents by `MultiAgentEnv.send`; as text, the line that its hearers observe.
+
+    `sender` is an agent's id, or a narrator's name; empty if the scenario speaks without one. `hearers` are the agents
+    that heard it, the sender not among them. `channel` is the name of the channel that it was sent to; empty if it was
+    sent to agents. `step` is the number of the step in which it was sent, 0 before the first. In a record, steps are
+    those of its turns, see `Turn.step`.
+    """
+
+    text: str
+    sender: str = ""
+    hearers: tuple[str, ...] = ()
+    channel: str = ""
+    step: int = 0
+
+    def __str__(self) -> str:
+        """A sender's further lines are indented, so that none can pass for another sender's."""
+        if not self.sender:
+            return self.text
+        return f"{self.sender}: " + "\n    ".join(self.text.splitlines())
+
+
 class EpisodeError(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why an episode failed: where the error came from, the exception's type, its message, the agent."""
 
@@ -276,6 +299,8 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     are in the tokens only.) Records of older versions have none.
 
     `tags` holds for each agent its "team" and its "role", where the scenario's infos named them.
+
+    `messages` are those that the scenario sent by `MultiAgentEnv.send`; records of older versions have none.
     """
 
     id: str
@@ -296,6 +321,7 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     zero_sum: bool | None = None
     tags: dict[str, dict[str, str]] = {}
+    messages: tuple[SentMessage, ...] = ()
 
     def turns_of(self, agent: str) -> list[Turn]:
         """The turns of one agent, in order."""

@@ -7,6 +7,7 @@ that may stumble on a busy machine: such a test runs once more before it counts 
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -33,6 +34,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # millions of objects of torch and of pytest, which no collection of garbage need look through again
 
 
 @pytest.fixture(autouse=True)

@@ -65,8 +65,7 @@ def check(config: TrainConfig) -> MemoryPlan:
         for opponent in config.league.fixed:
             load_policy(opponent, scenario.spec, agents=scenario.spec.inspect().agents)
         _check_random_play(scenario, _at_random(config, scenario, learners))
-    largest = max(networks, key=lambda name: networks[name].num_parameters())
-    return check_memory(for_policy(config, largest), networks[largest], len(learners))
+    return check_memory(config, networks)
 
 
 def _tiny(policy: PolicyConfig) -> PreTrainedModel:

@@ -2,14 +2,15 @@
 
 Weights, gradients, the optimizer's state and checkpoints follow from the numbers of parameters. Activations and logits
 are estimated from the model's sizes for a micro-batch of `training.micro_batch_tokens` tokens; two measured peaks of
-updates are 0.67 and 0.73 times the estimate (`benchmarks/learner_memory.py`), which is meant as a bound. What other
-programs take is not known here.
+updates are 0.67 and 0.73 times the estimate (`benchmarks/learner_memory.py`), which is meant as a bound. Of several
+processes the first is planned, which needs most. What other programs take is not known here, but for the share of a GPU
+that a vLLM server is given.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,9 @@ from transformers.pytorch_utils import Conv1D
 
 from marl_gem.errors import ConfigError
 from marl_gem.trainers.algorithms import make_algorithm
+from marl_gem.trainers.backends import ranks
 from marl_gem.trainers.backends.readout import LOGITS_AT_ONCE
+from marl_gem.trainers.policy_tables import for_policy
 from marl_gem.trainers.sections import TrainConfig
 
 GIB = 1 << 30
@@ -111,67 +114,130 @@ class MemoryPlan(NamedTuple):
         return lines
 
 
-def plan_memory(config: TrainConfig, network: PreTrainedModel, policies: int) -> MemoryPlan:
+class PolicyNeeds(NamedTuple):
+    """What one policy takes, in bytes: on the device all the time, while its gradient is computed, and elsewhere."""
+
+    weights: int
+    optimizer: int
+    playing: int
+    """A complete copy to play with, where the weights that learn are shared out among processes."""
+    frozen: int
+    critic: int
+    gradients: int
+    half_weights: int
+    activations: int
+    logits: int
+    cache: int
+    reference: int
+    pool: int
+    copies: int
+    checkpoint: int
+
+    @property
+    def update(self) -> tuple[Part, ...]:
+        return (
+            Part("gradients", self.gradients),
+            Part("weights in bfloat16", self.half_weights),
+            Part("activations of a micro-batch", self.activations),
+            Part("logits", self.logits),
+        )
+
+
+def plan_memory(config: TrainConfig, networks: Mapping[str, PreTrainedModel], processes: int = 1) -> MemoryPlan:
     """What a run needs.
 
     Args:
         config: the run's.
-        network: the model that each policy is or adapts; torch's meta device is enough.
-        policies: how many policies learn.
+        networks: the model that each policy that learns is or adapts, by the policy's name; torch's meta device is
+            enough. Policies with adapters share one.
+        processes: how many compute gradients together, see `backends.sharded`.
     """
+    needs = {name: _needs(for_policy(config, name), network, processes) for name, network in networks.items()}
+    alike: dict[PolicyNeeds, list[str]] = {}
+    for name, need in needs.items():
+        alike.setdefault(need, []).append(name)
+
+    def parts(what: str, field: str) -> list[Part]:
+        return [
+            Part(
+                f"{'each policy' if len(alike) == 1 else ' and '.join(names)}'s {what}",
+                getattr(need, field),
+                len(names),
+            )
+            for need, names in alike.items()
+        ]
+
+    device, machine = _device(config.device), machine_memory()
+    there = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else machine // processes
+    width = 2 if config.training.precision == "bfloat16" else 4
+    adapted = [network for name, network in networks.items() if for_policy(config, name).policy.lora_rank]
+    served = config.sampler == "vllm" and device.type == "cuda" and not config.vllm.gpus
+    return MemoryPlan(
+        device.type,
+        (
+            Part("the model that all policies share", width * adapted[0].num_parameters() if adapted else 0),
+            *parts("weights", "weights"),
+            *parts("optimizer", "optimizer"),
+            *parts("complete weights, to play with", "playing"),
+            *parts("reference or opponent", "frozen"),
+            *parts("critic with its optimizer", "critic"),
+            Part("the vLLM server's share", int(config.vllm.gpu_memory * there) if served else 0),
+        ),
+        max((need.update for need in needs.values()), key=_total),
+        (Part("cache of the episodes' tokens", max(need.cache for need in needs.values())),),
+        (
+            *parts("earlier versions", "pool"),
+            *parts("reference", "reference"),
+            Part("copies while a checkpoint is written", max(need.copies for need in needs.values())),
+        ),
+        sum(need.checkpoint for need in needs.values()),
+        there,
+        machine // processes,
+    )
+
+
+def _needs(config: TrainConfig, network: PreTrainedModel, processes: int) -> PolicyNeeds:
+    """Those of a policy with this configuration."""
     sizes, training = architecture(network, config), config.training
     half = training.precision == "bfloat16"
     learned = sizes.adapter or sizes.parameters
     weights = 4 * learned
-    frozen = bool(training.kl or training.kl_final or training.opponent_pool_fraction)
+    share = 1 if sizes.adapter else processes  # every process has all of an adapter
+    pulled = bool(training.kl or training.kl_final)
     has_critic = make_algorithm(config.algorithm.name, config.algorithm.options).needs.critic
-    trunk = sizes.adapter or sizes.parameters
-    static = [
-        Part("the model that all policies share", (2 if half else 4) * sizes.parameters if sizes.adapter else 0),
-        Part("each policy's weights", weights, policies),
-        Part("each policy's optimizer", 2 * weights, policies),
-        Part("each policy's reference or opponent", weights if frozen else 0, policies),
-        Part("each policy's critic with its optimizer", 12 * trunk if has_critic else 0, policies),
-    ]
-    update = [
-        Part("gradients", weights),
-        Part("weights in bfloat16", 2 * sizes.parameters if half and not sizes.adapter else 0),
-        Part("activations of a micro-batch", _activations(sizes, config)),
-        Part("logits", _logits(sizes, config)),
-    ]
-    reference = (2 if half and sizes.adapter else 4) * learned if training.kl or training.kl_final else 0
+    critic = 12 * learned if has_critic else 0
+    reference = (2 if half and sizes.adapter else 4) * learned if pulled else 0
     pool = (2 if half else 4) * learned * training.pool_size if training.opponent_pool_fraction else 0
-    saved = 3 * weights + reference + pool + (12 * trunk if has_critic else 0)
-    host = [
-        Part("each policy's earlier versions", pool, policies),
-        Part("each policy's reference", reference, policies),
-        Part("copies while a checkpoint is written", 3 * weights),
-    ]
-    device, machine = _device(config.device), machine_memory()
-    return MemoryPlan(
-        device.type,
-        tuple(static),
-        tuple(update),
-        (Part("cache of the episodes' tokens", _cache(sizes, config)),),
-        tuple(host),
-        policies * saved,
-        torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else machine,
-        machine,
+    return PolicyNeeds(
+        weights=weights // share,
+        optimizer=2 * weights // share,
+        playing=weights if share > 1 else 0,
+        frozen=weights if pulled or training.opponent_pool_fraction else 0,
+        critic=critic,
+        gradients=weights // share,
+        half_weights=2 * sizes.parameters if half and not sizes.adapter else 0,
+        activations=_activations(sizes, config),
+        logits=_logits(sizes, config),
+        cache=_cache(sizes, config) if config.sampler == "in_process" else 0,
+        reference=reference,
+        pool=pool,
+        copies=3 * weights,
+        checkpoint=3 * weights + reference + pool + critic,
     )
 
 
-def check_memory(config: TrainConfig, network: PreTrainedModel, policies: int) -> MemoryPlan:
-    """The plan of a run that fits.
+def check_memory(config: TrainConfig, networks: Mapping[str, PreTrainedModel]) -> MemoryPlan:
+    """The plan of a run that fits, on as many processes as there are.
 
     Raises:
         ConfigError: it does not fit; the message says what would help, and by how much.
     """
-    plan = plan_memory(config, network, policies)
+    plan = plan_memory(config, networks, ranks.count())
     if plan.fits:
         return plan
     savings = []
     for assignment, changed in _changes(config):
-        other = plan_memory(changed, network, policies)
+        other = plan_memory(changed, networks, ranks.count())
         saved = (
             plan.update_bytes - other.update_bytes + (plan.device != "cpu") * (_total(plan.host) - _total(other.host))
         )

@@ -26,6 +26,7 @@ from marl_gem.runs.configuration import differences
 from marl_gem.runs.files import explained, read_json_file, replacing, replacing_folder, write_json
 from marl_gem.runs.folder import CHECKPOINTS, CONFIG, EPISODES, METRICS, REPORT, is_empty, updates_of, write_config
 from marl_gem.runs.lock import run_lock
+from marl_gem.runs.stored_index import write_index
 from marl_gem.trainers import checkpoint
 from marl_gem.trainers.check import check
 from marl_gem.trainers.config import parse, read_config
@@ -267,6 +268,7 @@ class TrainingRun:
             seconds=round(log.rows[-1]["seconds"], 1),
             unsent=_unsent(episodes),
         )
+        write_index(self.folder / EPISODES)
         write_json(self.folder / REPORT, msgspec.to_builtins(self.report))
         yield Progress("after", 1, 1, log.rows[-1])
 

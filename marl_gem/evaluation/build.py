@@ -139,7 +139,7 @@ def _match(plan: Plan, number: int, finished: Mapping[str, EpisodeSummary]) -> M
             ((task, episode, match.labels) for task, repeats in tasks.items() for episode in repeats),
             plan.numbers.seed,
         ),
-        by_task=() if plan.info.tasks is None else by_task(tasks, agents, plan.info.grades),
+        by_task=() if plan.info.tasks is None else by_task(tasks, agents, dict(enumerate(plan.info.grades))),
     )
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from marl_gem.evaluation.estimates import estimate
 from marl_gem.evaluation.report import TagReport
-from marl_gem.evaluation.summary import EpisodeSummary
+from marl_gem.evaluation.summary import Judged
 from marl_gem.runs.outcomes import Outcome
 from marl_gem.seeding import derive_seed
 
 TAGS = ("team", "role")
 
 
-def by_tag(played: Iterable[tuple[int, EpisodeSummary, Mapping[str, str]]], seed: int) -> tuple[TagReport, ...]:
+def by_tag(played: Iterable[tuple[int, Judged, Mapping[str, str]]], seed: int) -> tuple[TagReport, ...]:
     """What the agents of each team and in each role came to, by the player in their seats if there are several.
 
     Args:

@@ -18,7 +18,7 @@ import msgspec
 from marl_gem.errors import RecordError
 from marl_gem.evaluation.estimates import Estimate, estimate
 from marl_gem.evaluation.summary import total_cost
-from marl_gem.runs.index import Entry, Summary
+from marl_gem.runs.entries import Entry, Summary
 from marl_gem.runs.reader import RunReader
 from marl_gem.seeding import derive_seed
 

@@ -50,8 +50,8 @@ from marl_gem.policies.base import Agent
 from marl_gem.policies.replay import EpisodeReplay
 from marl_gem.registry import load_function
 from marl_gem.rollout import Job, stream
+from marl_gem.runs.entries import Entry
 from marl_gem.runs.folder import read_config as read_stored
-from marl_gem.runs.index import Entry
 from marl_gem.runs.lock import run_lock
 from marl_gem.runs.reader import RunReader
 from marl_gem.specs import ScenarioSpec

@@ -262,9 +262,10 @@ class PlayerReport(UsageReport, frozen=True, kw_only=True):
     name: str
     # The text by which its policy was asked for.
     who: str
-    # None in reports of before ratings were of all games at once.
+    # None where no player met another, and in reports of before ratings were of all games at once.
     rating: Rating | None
-    # The mean over all it met in its games: 1 for a lower return than its own, 1/2 for the same, 0 for a higher one.
+    # The mean over all it met in its games, without teammates: 1 for a lower return than its own, 1/2 for the same, 0
+    # for a higher one.
     score: Estimate | None
     # The share of games in which it succeeded, as an evaluation counts it. In contests: those it won.
     success: Estimate | None = None

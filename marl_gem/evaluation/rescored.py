@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from marl_gem.errors import ReplayDiverged
-from marl_gem.runs.index import Entry
+from marl_gem.runs.entries import Entry
 from marl_gem.runs.outcomes import Outcome
 from marl_gem.runs.reader import RunReader
 

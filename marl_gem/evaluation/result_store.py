@@ -17,6 +17,7 @@ from marl_gem.evaluation.report import RunConfig, read_config
 from marl_gem.evaluation.summary import EpisodeSummary, summarize
 from marl_gem.runs import folder as run_folder
 from marl_gem.runs.configuration import differences
+from marl_gem.runs.files import write_json
 from marl_gem.runs.journal import Journal
 from marl_gem.runs.lock import RunLock
 from marl_gem.specs import PolicySpec
@@ -196,10 +197,14 @@ def _policy_text(text: str) -> str:
 
 
 def _write_configs(plan: Plan, folder: Path) -> None:
-    """Write the run's configuration, and that of each match with a folder for itself."""
+    """Write the run's configuration, and that of each match with a folder for itself; and the grades of its tasks,
+    which a viewer shows while the run goes on."""
     plans = {folder: plan} | {folder / match.folder: plan.alone(match) for match in plan.matches if match.folder}
     for path, its_plan in plans.items():
         run_folder.write_config(path, msgspec.to_builtins(its_plan.config()))
+        if grades := plan.info.grades:
+            listed = {str(task): grades[task] for task in sorted(plan.tasks)}
+            write_json(path / run_folder.TASKS, {"format": 1, "grades": listed})
 
 
 def record(episode: Episode, contest: bool) -> Recorded:

@@ -38,8 +38,9 @@ from marl_gem.evaluation.task_choice import TaskOrder
 from marl_gem.evaluation.worker_pool import WorkerPool, pack
 from marl_gem.policies import Policy
 from marl_gem.runs.files import write_file, write_json
-from marl_gem.runs.folder import REPORT
+from marl_gem.runs.folder import EPISODES, REPORT
 from marl_gem.runs.lock import RunLock, run_lock
+from marl_gem.runs.stored_index import write_index
 from marl_gem.specs import ScenarioSpec, WrapperSpec
 from marl_gem.specs.scenario import ScenarioSource
 from marl_gem.types import Episode, Limits
@@ -219,6 +220,8 @@ def conclude(
     report = build_report(plan, store.finished, store.failures, store.attempts, stopped, spent)
     if folder and lock:
         lock.check()
+        for name in sorted({match.folder for match in plan.matches}):
+            write_index(folder / name / EPISODES)
         write_report(report, folder)
         for match in plan.matches:
             if match.folder:

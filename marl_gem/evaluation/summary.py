@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -12,6 +13,18 @@ from marl_gem.evaluation.report import IllegalActions, Latency, TokenCounts, Usa
 from marl_gem.runs.outcomes import Outcome, outcomes
 from marl_gem.runs.outline import Outlined, ResponseOutline, cost_of
 from marl_gem.types import Ending, EpisodeError, Response
+
+
+class Judged(Protocol):
+    """What results by task, team and role need of an episode."""
+
+    @property
+    def outcomes(self) -> Mapping[str, Outcome]:
+        """By agent; empty if the episode failed."""
+
+    @property
+    def tags(self) -> Mapping[str, Mapping[str, str]]:
+        """The team and the role of each agent that has them."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from marl_gem.evaluation.estimates import Estimate, estimate
 from marl_gem.evaluation.report import TaskReport, TriesReport
-from marl_gem.evaluation.summary import EpisodeSummary
+from marl_gem.evaluation.summary import Judged
 from marl_gem.seeding import derive_seed
 
 
 def by_task(
-    tasks: Mapping[int, Sequence[EpisodeSummary]], agents: Iterable[str], grades: Sequence[str] = ()
+    tasks: Mapping[int, Sequence[Judged]], agents: Iterable[str], grades: Mapping[int, str] = {}
 ) -> tuple[TaskReport, ...]:
     """For each task, by its number, how often each agent tried it, how often it solved it, and why not.
 
     Args:
         tasks: the episodes of each task.
         agents: who is reported on; one that was in no try at a task is left out there.
-        grades: the grade of each of the scenario's tasks; empty where they have none.
+        grades: the grade of each task, by its number; empty where they have none.
     """
     agents = tuple(agents)
     return tuple(
@@ -32,7 +32,7 @@ def by_task(
                 for agent in agents
                 if (judged := [summary.outcomes[agent] for summary in tries if agent in summary.outcomes])
             },
-            grades[task] if grades else "",
+            grades.get(task, ""),
         )
         for task, tries in sorted(tasks.items())
     )
@@ -62,7 +62,7 @@ def by_grade(
     }
 
 
-def reasons(episodes: Iterable[EpisodeSummary], agent: str) -> dict[str, int]:
+def reasons(episodes: Iterable[Judged], agent: str) -> dict[str, int]:
     """How often an agent did not succeed for each known reason, most frequent first; see `runs.outcomes`."""
     judged = (summary.outcomes[agent] for summary in episodes if agent in summary.outcomes)
     return ranked(Counter(outcome.reason for outcome in judged if outcome.reason))

@@ -15,8 +15,11 @@ from marl_gem.evaluation.plan import Plan
 from marl_gem.evaluation.ratings import Comparison, rate
 from marl_gem.evaluation.report import PlayerReport, TournamentReport
 from marl_gem.evaluation.summary import EpisodeSummary, combined_usage
-from marl_gem.runs.outcomes import Outcome, judge
+from marl_gem.runs.outcomes import Outcome, judge, same_team
 from marl_gem.seeding import derive_seed
+
+ONE_TEAM = "the agents of each game are one team, so that no player met another"
+"""Why there are no ratings, where that is so."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,23 @@ class Game:
         outcomes = self.summary.outcomes.items()
         return {seat: outcome.return_ for seat, outcome in outcomes if seat in self.players}
 
+    @property
+    def met(self) -> Iterator[tuple[str, str, float]]:
+        """Each two seats that are not of one team, once, and the points of the first: 1, 1/2 or 0."""
+        for (seat, value), (other, other_value) in combinations(self.returns.items(), 2):
+            if not same_team(self.summary.tags, seat, other):
+                yield seat, other, (value > other_value) + (value == other_value) / 2
+
 
 def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentReport:
     """Everything about a tournament.
 
-    In a game each player meets every other: it wins against those with a lower return (1), draws with those of the
-    same (1/2) and loses against the others (0). `score` is the mean over all it met; `matrix[a][b]` that of a
-    against b; `seats` that of each seat, whoever sat there. Intervals draw whole tasks, since the games of one
-    task are alike. `won`, `drawn` and `lost` count games: the highest return alone, shared, or not at all. `success`
-    is the share of games in which the player succeeded, as an evaluation counts it; in contests, of those it won.
+    In a game each player meets every other that is not of its team: it wins against those with a lower return (1),
+    draws with those of the same (1/2) and loses against the others (0). `score` is the mean over all it met;
+    `matrix[a][b]` that of a against b; `seats` that of each seat, whoever sat there. Intervals draw whole tasks, since
+    the games of one task are alike. `won`, `drawn` and `lost` count games: the highest return alone or with the team,
+    shared with others, or not at all. `success` is the share of games in which the player succeeded, as an evaluation
+    counts it; in contests, of those it won.
 
     `rating` is of all games at once, whatever their order: see `ratings`.
     """
@@ -54,9 +65,9 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentR
     names = list(policies)
     met: dict[int, list[Comparison]] = {}
     for game in games:
-        for (seat, value), (other, other_value) in combinations(game.returns.items(), 2):
-            points_of_seat = (value > other_value) + (value == other_value) / 2
-            met.setdefault(game.task, []).append((game.players[seat], game.players[other], points_of_seat))
+        each = [(game.players[seat], game.players[other], score) for seat, other, score in game.met]
+        met.setdefault(game.task, []).extend(each)
+    alone = bool(games) and not any(met.values())
     ratings = rate(names, met, derive_seed(plan.numbers.seed, "bootstrap", "rating"))
 
     points: dict[tuple[str, ...], dict[int, list[float]]] = {}
@@ -73,7 +84,7 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentR
         return PlayerReport(
             name=name,
             who=policies[name],
-            rating=ratings[name],
+            rating=None if alone else ratings[name],
             score=share("player", name),
             success=share("success", name),
             games=results.total(),
@@ -88,6 +99,7 @@ def standings(plan: Plan, finished: Mapping[str, EpisodeSummary]) -> TournamentR
         matrix={name: {other: share("pair", name, other) for other in names if other != name} for name in names},
         seats={seat: share("seat", seat) for seat in plan.info.agents},
         by_tag=by_tag(((game.task, game.summary, game.players) for game in games), plan.numbers.seed),
+        left_out=ONE_TEAM if alone else "",
     )
 
 
@@ -98,14 +110,14 @@ def _points(games: Sequence[Game]) -> Iterator[tuple[tuple[str, ...], int, float
     and ("success", name).
     """
     for game in games:
-        for seat, value in game.returns.items():
-            name = game.players[seat]
-            yield ("success", name), game.task, float(game.summary.outcomes[seat].success)
-            for other, other_value in game.returns.items():
-                if other != seat:
-                    score = (value > other_value) + (value == other_value) / 2
-                    for key in (("player", name), ("pair", name, game.players[other]), ("seat", seat)):
-                        yield key, game.task, score
+        for first, second, points in game.met:
+            for seat, other, score in ((first, second, points), (second, first, 1 - points)):
+                name = game.players[seat]
+                for key in (("player", name), ("pair", name, game.players[other]), ("seat", seat)):
+                    yield key, game.task, score
+        for seat, name in game.players.items():
+            if seat in game.returns:
+                yield ("success", name), game.task, float(game.summary.outcomes[seat].success)
 
 
 def _results(name: str, games: Sequence[Game], contest: bool) -> Counter[str | None]:
@@ -114,7 +126,8 @@ def _results(name: str, games: Sequence[Game], contest: bool) -> Counter[str | N
     for game in games:
         outcomes: Mapping[str, Outcome] = game.summary.outcomes
         if not contest:
-            outcomes = judge({seat: outcome.return_ for seat, outcome in outcomes.items()}, {}, contest=True)
+            returns = {seat: outcome.return_ for seat, outcome in outcomes.items()}
+            outcomes = judge(returns, {}, contest=True, tags=game.summary.tags)
         results.update(outcomes[seat].result for seat in game.returns if game.players[seat] == name)
     return results
 

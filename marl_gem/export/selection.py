@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from marl_gem.runs.index import Entry
+from marl_gem.runs.entries import Entry
 from marl_gem.runs.outcomes import Outcome
 from marl_gem.runs.reader import RunReader
 from marl_gem.types import Episode

@@ -10,7 +10,7 @@ from marl_gem.errors import ConfigError, JournalError
 from marl_gem.runs.checksum import FIELD as CHECKSUM
 from marl_gem.runs.files import explained, json_bytes, read_json_file, write_file
 
-CONFIG, REPORT = "config.json", "report.json"
+CONFIG, REPORT, TASKS = "config.json", "report.json", "tasks.json"
 EPISODES, ERRORS, METRICS = "episodes.jsonl", "errors.jsonl", "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 

@@ -111,8 +111,7 @@ def judge(
         declared = info.get("success")
         result: Result | None = None
         if contest:
-            team = _team(tags, agent)
-            others = [v for name, v in returns.items() if name != agent and not (team and _team(tags, name) == team)]
+            others = [v for name, v in returns.items() if name != agent and not same_team(tags, name, agent)]
             result = _result(value, others, declared if isinstance(declared, bool) else None)
             success = result == "win"
         else:
@@ -146,8 +145,10 @@ def looks_like_contest(returns: Iterable[Mapping[str, float]]) -> bool:
     return any_reward
 
 
-def _team(tags: Mapping[str, Mapping[str, str]], agent: str) -> str:
-    return tags.get(agent, {}).get("team", "")
+def same_team(tags: Mapping[str, Mapping[str, str]], agent: str, other: str) -> bool:
+    """Whether two agents are of one team; `tags` gives the "team" of each agent, where it has one."""
+    team = tags.get(agent, {}).get("team", "")
+    return bool(team) and team == tags.get(other, {}).get("team", "")
 
 
 def _result(value: float, others: Sequence[float], success: bool | None) -> Result:

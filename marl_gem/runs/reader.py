@@ -10,11 +10,12 @@ from typing import Any
 
 from marl_gem.errors import MarlGemError, RecordError
 from marl_gem.runs.checksum import parse_object
+from marl_gem.runs.entries import Entry, Summary, judge_summary
 from marl_gem.runs.files import is_regular, read_inside
-from marl_gem.runs.folder import CHECKPOINTS, CONFIG, EPISODES, ERRORS, METRICS, REPORT, checkpoints, updates_of
-from marl_gem.runs.index import Entry, EpisodeIndex, Summary
+from marl_gem.runs.folder import CHECKPOINTS, CONFIG, EPISODES, ERRORS, METRICS, REPORT, TASKS, checkpoints, updates_of
+from marl_gem.runs.index import EpisodeIndex
 from marl_gem.runs.journal import read_rows
-from marl_gem.runs.outcomes import judge, looks_like_contest
+from marl_gem.runs.outcomes import looks_like_contest
 from marl_gem.runs.outline import read_episode
 from marl_gem.types import Episode
 
@@ -158,6 +159,13 @@ class RunReader:
         return [item for item in ids if isinstance(item, str) and item]
 
     @property
+    def grades(self) -> dict[int, str]:
+        """The grades of an evaluation's tasks by their numbers, as they were when it began; empty without any."""
+        found = self._json(TASKS).get("grades")
+        listed = found.items() if isinstance(found, dict) else ()
+        return {int(task): grade for task, grade in listed if task.isdecimal() and isinstance(grade, str)}
+
+    @property
     def report(self) -> dict[str, Any]:
         """The report; empty if there is none that can be read."""
         return self._json(REPORT)
@@ -250,17 +258,8 @@ class RunReader:
             for scenario, group in undeclared.items()
         }
         for episode in episodes:
-            if episode.error:
-                continue
-            episode.outcomes = judge(
-                episode.returns,
-                episode.final_infos,
-                contest=contests[episode.scenario] if episode.zero_sum is None else episode.zero_sum,
-                illegal=episode.illegal,
-                limit=episode.limit,
-                ending=episode.ending,
-                tags=episode.tags,
-            )
+            if not episode.outcomes or episode.zero_sum is None:
+                judge_summary(episode, contests.get(episode.scenario, False))
 
     def problem(self, name: str) -> str:
         """Why a file of the run, config.json or report.json, cannot be shown; empty if it can, or is not there."""

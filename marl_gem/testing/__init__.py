@@ -22,6 +22,7 @@ from marl_gem.testing.episodes import (
     check_reset,
     check_seeding,
 )
+from marl_gem.testing.messages import check_messages
 from marl_gem.testing.playthrough import playthrough, playthrough_file, replay
 from marl_gem.testing.random_play import THOROUGH, Make, Plan
 from marl_gem.testing.report import CHECKS, CheckReport, CheckResult, check_env, run_checks
@@ -54,6 +55,7 @@ __all__ = [
     "check_lasting",
     "check_legal_actions",
     "check_lifecycle",
+    "check_messages",
     "check_metadata",
     "check_observations",
     "check_plays",

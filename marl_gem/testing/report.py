@@ -23,6 +23,7 @@ from marl_gem.testing.episodes import (
     check_reset,
     check_seeding,
 )
+from marl_gem.testing.messages import check_messages
 from marl_gem.testing.random_play import THOROUGH, EpisodesDiffer, Make, Plan, PlayFailed, in_one_line
 from marl_gem.testing.results import (
     check_dicts,
@@ -61,6 +62,7 @@ CHECKS: dict[str, Check] = {
         check_wrong_actions,
         check_hostile_actions,
         check_legal_actions,
+        check_messages,
         check_ending,
         check_metadata,
     )

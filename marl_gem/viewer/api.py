@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from marl_gem.errors import RecordError
+from marl_gem.runs.entries import Entry, Summary
 from marl_gem.runs.folder import CONFIG, METRICS, REPORT
-from marl_gem.runs.index import Entry
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.lock import is_locked
 from marl_gem.runs.parts import pretty
@@ -22,9 +22,7 @@ from marl_gem.runs.reader import RunReader
 from marl_gem.viewer.curves import curves
 from marl_gem.viewer.listing import Listing, row_of
 from marl_gem.viewer.overview import overview
-from marl_gem.viewer.pairs import pairs
 from marl_gem.viewer.query import FILTERS, LINES, SORTS, Query, grades_of, report_of, select
-from marl_gem.viewer.results import results
 from marl_gem.viewer.transcript import transcript
 
 Parameters = Mapping[str, list[str]]
@@ -95,7 +93,7 @@ class Api:
             "reading": None if complete else run.share,
             "row": row,
             "changed": row["changed"],
-            "results": self._cached(("results", run.name, run.report_stamp), lambda: _results(run)),
+            "results": self._results(run, row["status"] == "running"),
             "matches": [other.name for other in self._library.runs().values() if other.path.parent == run.path],
             "name": run.name,
             "path": str(run.path),
@@ -129,6 +127,8 @@ class Api:
         """Two runs side by side, `run` and `run2`: see `pairs`."""
         names = [_text(parameters, name) for name in ("run", "run2")]
         stamps = [self._library.open(name).changed for name in names]
+        from marl_gem.viewer.pairs import pairs  # and with it all of evaluation, which most questions do not need
+
         parts = self._cached(
             ("comparison", *names, *stamps), lambda: [_plain(part) for part in pairs(self._library, *names)]
         )
@@ -192,15 +192,15 @@ class Api:
         other = self._library.open(_text(parameters, "other") or run.name)
         if not (episode := entry.summary):
             return {"key": None, "same": False}
-        entries = [near for near in other.entries() if other is not run or near.key != entry.key]
-        same = [
-            near.key
-            for near in sorted(entries, key=lambda near: bool(near.summary and near.summary.repeat != episode.repeat))
-            if near.summary and (near.summary.scenario, near.summary.seed) == (episode.scenario, episode.seed)
-        ]
-        after = [near.key for near in entries if other is run and near.offset > entry.offset]
-        key = next(iter([*same, *after, *(near.key for near in entries)]), None)
-        return {"key": key, "same": bool(same)}
+        entries = other.entries()
+        if other is run:  # those after this one, then those before it
+            index = next(index for index, near in enumerate(entries) if near.key == entry.key)
+            entries = [*entries[index + 1 :], *entries[:index]]
+        nearest = min(entries, key=lambda near: _difference(episode, near.summary), default=None)
+        return {
+            "key": nearest.key if nearest else None,
+            "same": nearest is not None and _difference(episode, nearest.summary) < ANOTHER,
+        }
 
     def picture(self, parameters: Parameters) -> bytes:
         """A picture in a run's folder, as PNG.
@@ -209,6 +209,12 @@ class Api:
             RecordError: the run has no picture of this name, or it cannot be read.
         """
         return self._run(parameters).picture(_text(parameters, "name"))
+
+    def _results(self, run: RunReader, running: bool) -> dict[str, Any] | None:
+        """What the report says; of a run that goes on, or that has no report, what its episodes come to so far."""
+        stamps = (run.report_stamp, run.stamp if running or not run.report else None)
+        found: dict[str, Any] | None = self._cached(("results", run.name, *stamps), lambda: _results(run, running))
+        return found
 
     def _listing_row(self, run: RunReader) -> dict[str, Any]:
         return _plain(row_of(run, is_locked(run.folder)))
@@ -231,6 +237,20 @@ class Api:
             found = compute()
             self._cache = dict([*cache.items(), (key, found)][-CACHED:])  # a new dict: other threads read the old one
         return found
+
+
+ANOTHER = 3
+"""`_difference` of episodes of different tasks."""
+
+
+def _difference(episode: Summary, other: Summary | None) -> int:
+    """How much two episodes have to do with each other: 0 for the same task, seed and repeat, 1 for another repeat, 2
+    for another seed where tasks have numbers, `ANOTHER` for another task."""
+    if other is None or (other.scenario, other.task) != (episode.scenario, episode.task):
+        return ANOTHER
+    if other.seed != episode.seed:
+        return ANOTHER if episode.task is None else 2
+    return int(other.repeat != episode.repeat)
 
 
 def _query(parameters: Parameters) -> Query:
@@ -258,9 +278,21 @@ def _number(parameters: Parameters, name: str, default: int) -> int:
     return int(text or default)
 
 
-def _results(run: RunReader) -> dict[str, Any] | None:
+def _results(run: RunReader, running: bool) -> dict[str, Any] | None:
     report = report_of(run)
-    return _plain(results(report)) if report else None
+    if not report and run.config.get("kind") not in ("eval", "cell"):
+        return None
+    from marl_gem.evaluation.report import read_config
+    from marl_gem.viewer.results import results, results_so_far
+
+    if report and not (running and report.kind in ("eval", "cell")):
+        return _plain(results(report))
+    try:
+        config = read_config(run.config)
+    except (ValueError, msgspec.ValidationError):
+        return None
+    entries = run.entries_so_far()
+    return _plain(results_so_far(config, entries, run.grades)) if entries else None
 
 
 def _row(entry: Entry, grades: Mapping[int, str] = MappingProxyType({})) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Static pages of runs, to be shared: the viewer's page with its answers in files, for any static server and file://.
 
     index.html      the page
-    page.js         its scripts, joined: a browser loads no modules from file://
+    page.js         its script
+    bundle.js       answers from the data files
     data/index.js   the list of runs
     data/N/run-0.js one run: its numbers, curves, configuration, report, and the rows of its table
     data/N/episodes-M.js   some of its episodes, as the page asks for them
@@ -16,8 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from marl_gem.runs.files import explained, replacing_folder
 from marl_gem.runs.library import RunLibrary
 from marl_gem.viewer.api import MOST_ROWS, Api
 from marl_gem.viewer.query import Query
+from marl_gem.viewer.scripts import read_page
 from marl_gem.viewer.server import finite
 
 MARKER = "marl-gem-bundle.json"
@@ -56,8 +57,6 @@ POLICY = "; ".join(
 """The page may load the bundle's files, show data: URLs, and nothing else; 'self' is no file: in all browsers."""
 
 _SECRET = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)S?$", re.IGNORECASE)
-_IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+\.js)";$', re.MULTILINE)
-_EXPORT = re.compile(r"^export ((?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 
 
 class Written(msgspec.Struct):
@@ -105,51 +104,19 @@ def _check_target(folder: Path, force: bool) -> None:
 
 
 def _write_page(folder: Path) -> None:
-    page = {file.name: file.read_text("utf-8") for file in (files("marl_gem.viewer") / "page").iterdir()}
+    page = read_page()
     head = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
     scripts = "".join(f'<script defer src="{name}"></script>\n' for name in ("bundle.js", "data/index.js", "page.js"))
-    html = re.sub(r'<link rel="modulepreload"[^>]*>\n', "", page["index.html"])
-    html = html.replace('<meta charset="utf-8">\n', f'<meta charset="utf-8">\n{head}')
-    html = html.replace('<script type="module" src="app.js"></script>\n', scripts)
+    html = page["index.html"].replace('<meta charset="utf-8">\n', f'<meta charset="utf-8">\n{head}')
+    html = html.replace('<script defer src="page.js"></script>\n', scripts)
     for name, text in {
         "index.html": html,
-        "page.js": joined(page, "app.js"),
+        "page.js": page["page.js"],
         "bundle.js": page["bundle.js"],
         "style.css": page["style.css"],
         "icon.svg": page["icon.svg"],
     }.items():
         (folder / name).write_text(text, "utf-8")
-
-
-def joined(modules: Mapping[str, str], start: str) -> str:
-    """JavaScript modules as one classic script, each in a function of its own, after those that it imports.
-
-    Knows `import {a, b as c} from "./x.js"` and `export` before a function, a class or a const.
-
-    Raises:
-        ValueError: a module has another form of import or export, or imports go in a circle.
-    """
-    order: list[str] = []
-    _visit(modules, start, order, ())
-    return "\n".join(['"use strict";', "const modules = {};", *(_wrapped(name, modules[name]) for name in order)])
-
-
-def _visit(modules: Mapping[str, str], name: str, order: list[str], above: tuple[str, ...]) -> None:
-    if name in above:
-        raise ValueError(f"modules import each other: {' -> '.join([*above, name])}")
-    if name not in order:
-        for found in _IMPORT.finditer(modules[name]):
-            _visit(modules, found[2], order, (*above, name))
-        order.append(name)
-
-
-def _wrapped(name: str, text: str) -> str:
-    exported = [found[2] for found in _EXPORT.finditer(text)]
-    text = _EXPORT.sub(r"\1", text)
-    text = _IMPORT.sub(lambda found: f'const {{{found[1].replace(" as ", ": ")}}} = modules["{found[2]}"];', text)
-    if left := re.search(r"^\s*(?:import|export)\b.*", text, re.MULTILINE):
-        raise ValueError(f"{name} cannot be joined: {left[0].strip()}")
-    return f'{{\n{text}\nmodules["{name}"] = {{ {", ".join(exported)} }};\n}}'
 
 
 class _Writer:

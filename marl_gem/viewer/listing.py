@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from marl_gem.errors import MarlGemError
-from marl_gem.evaluation.estimates import Estimate
-from marl_gem.evaluation.report import MatchReport, Report
 from marl_gem.runs.files import is_regular, open_inside
 from marl_gem.runs.folder import CONFIG, METRICS, REPORT
 from marl_gem.runs.lock import is_locked
 from marl_gem.runs.reader import RunReader
 from marl_gem.types import read_json
 from marl_gem.viewer.query import report_of
+
+if TYPE_CHECKING:
+    from marl_gem.evaluation.estimates import Estimate
+    from marl_gem.evaluation.report import MatchReport, Report
 
 Kind: TypeAlias = Literal["evaluation", "grid", "tournament", "training", "played"]
 """What a run is; "played" are episodes that no evaluation or training wrote."""

@@ -1,18 +1,19 @@
 """Which parts of an observation repeat what is on the page already: others' messages, and texts that all were shown.
 
-A record has what each agent observed, not who sent what to whom. So an observation is compared with the responses
-before it: a line, or all of the text, that is an earlier response word for word is that message, also behind a label
-such as "[Player 1] " or "ann: ". Whoever observes it has heard it.
+A record has the messages that its scenario sent, with those who heard them. Of other scenarios it has what each agent
+observed, not who sent what to whom. There an observation is compared with the responses before it: a line, or all of
+the text, that is an earlier response word for word is that message, also behind a label such as "[Player 1] " or
+"ann: ". Whoever observes it has heard it.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from marl_gem.runs.parts import Part, response_parts
-from marl_gem.types import Response
+from marl_gem.types import Response, SentMessage
 
 MOST_WORK = 300_000
 """So many lines are looked up for an episode; in what comes after them nothing is recognized."""
@@ -40,19 +41,33 @@ class ShownPart(Part, frozen=True, omit_defaults=True):
 
 
 class Messages:
-    """The messages and texts of an episode so far, and who heard them."""
+    """The messages and texts of an episode so far, and who heard them.
 
-    def __init__(self) -> None:
+    Args:
+        sent: the messages that were recorded; if there are any, no others are looked for.
+    """
+
+    def __init__(self, sent: Sequence[SentMessage] = ()) -> None:
         self.heard: dict[int, list[str]] = {}
-        """The agents that observed the message of a turn, apart from its author, in their order."""
+        """The agents that heard the message of a turn, apart from its author, in their order."""
+        self._sent: dict[tuple[int, str], list[SentMessage]] = {}
+        for message in sent:
+            self._sent.setdefault((message.step, message.sender), []).append(message)
         self._author: dict[int, str] = {}
         self._by_line: dict[str, list[tuple[int, str]]] = {}  # a message's first line: turns, with the message
         self._seen: dict[str, int] = {}  # a text that was observed: the first turn
         self._work = 0
 
-    def add(self, number: int, agent: str, response: Response) -> None:
-        """Add a turn's response, which agents may observe from now on."""
+    def add(self, number: int, agent: str, response: Response, step: int) -> None:
+        """Add a turn's response, which agents may observe from now on. `step` is the number of its step."""
         self._author[number] = agent
+        if self._sent:
+            for message in self._sent.get((step, agent), ()):
+                text = str(message)[len(agent) + 2 :]
+                self._by_line.setdefault(text.partition("\n")[0].rstrip(), []).append((number, text))
+                heard = self.heard.setdefault(number, [])
+                heard += [hearer for hearer in message.hearers if hearer not in heard]
+            return
         words = "\n".join(part.text for part in response_parts(response) if part.kind == "text")
         for text in dict.fromkeys((response.text.strip(), words.strip())):
             if text:
@@ -77,7 +92,7 @@ class Messages:
                 yield from self._rest(number, text[start:position])
                 author = self._author[turn]
                 hearers = self.heard.setdefault(turn, [])
-                if listener != author and listener not in hearers:
+                if not self._sent and listener != author and listener not in hearers:
                     hearers.append(listener)
                 used.add(turn)
                 yield ShownPart("text", text[position + len(label) : end], author, turn, label)
@@ -103,7 +118,7 @@ class Messages:
                     continue  # the line goes on
                 if not self._is_sure(prefix, turn, message, entire=start == 0 and not text[end:].strip()):
                     continue
-                fresh = listener not in (*self.heard.get(turn, ()), self._author[turn])
+                fresh = (listener in self.heard.get(turn, ())) == bool(self._sent) and listener != self._author[turn]
                 if fresh or not best:
                     best, best_end = turn, _next_line(text, end) - 1
                 if fresh:
@@ -115,6 +130,8 @@ class Messages:
     def _is_sure(self, label: str, turn: int, message: str, *, entire: bool) -> bool:
         if label and _names(label, self._author[turn]):
             return True
+        if self._sent:
+            return False
         return len(message) >= SURE or (entire and not label and turn == max(self._author))
 
     def _rest(self, number: int, text: str) -> Iterator[ShownPart]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from marl_gem.runs.index import Entry, Summary
+from marl_gem.runs.entries import Entry, Summary
 
 MOST_REASONS = 50
 """So many different reasons are counted."""
@@ -65,7 +65,8 @@ def overview(entries: Iterable[Entry]) -> Overview:
     """Sum up a run's entries, as `RunReader.entries` gives them."""
     total = Overview()
     agents: dict[str, AgentOverview] = {}
-    finished, failed, tasks = set(), set(), set()
+    finished: list[Summary] = []
+    failed = set()
     for entry in entries:
         if (episode := entry.summary) is None:
             total.broken += 1
@@ -73,14 +74,13 @@ def overview(entries: Iterable[Entry]) -> Overview:
             total.failed += 1
             failed.add((episode.id, episode.repeat))
         else:
-            finished.add((episode.id, episode.repeat))
-            tasks.add(episode.task)
+            finished.append(episode)
             _count(total, episode)
             _count_agents(agents, episode)
     for agent in agents.values():
         agent.mean_return /= max(1, agent.episodes)
-    total.pending = len(failed - finished)
-    total.tasks = len(tasks - {None})
+    total.pending = len(failed - {(episode.id, episode.repeat) for episode in finished}) if failed else 0
+    total.tasks = len({episode.task for episode in finished} - {None})
     total.agents = list(agents.values())
     return total
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from marl_gem.errors import RecordError
-from marl_gem.evaluation.report import Report, report_from
-from marl_gem.runs.index import Entry, Summary, without_surrogates
+from marl_gem.runs.entries import Entry, Summary, without_surrogates
 from marl_gem.runs.outcomes import Outcome
 from marl_gem.runs.reader import RunReader
 from marl_gem.types import EpisodeError
+
+if TYPE_CHECKING:
+    from marl_gem.evaluation.report import Report
 
 Filter = Callable[[Summary, Collection[str]], bool]
 
@@ -118,16 +120,21 @@ def _fits(entry: Entry, query: Query, grades: Mapping[int, str]) -> bool:
 
 
 def grades_of(run: RunReader) -> dict[int, str]:
-    """The grades of a run's tasks by their numbers, as its report has them; empty where there are none."""
+    """The grades of a run's tasks by their numbers, as its report has them, or as they were when it began; empty where
+    there are none."""
     if (report := report_of(run)) is None:
-        return {}
-    return {task.task: task.grade for match in report.matches for task in match.by_task if task.grade}
+        return run.grades
+    return run.grades | {task.task: task.grade for match in report.matches for task in match.by_task if task.grade}
 
 
 def report_of(run: RunReader) -> Report | None:
     """The report of an evaluation, a grid or a tournament; None if there is none that can be read."""
+    if not (content := run.report):
+        return None
+    from marl_gem.evaluation.report import report_from  # all of evaluation, which a run without a report does not need
+
     try:
-        return report_from(run.report) if run.report else None
+        return report_from(content)
     except (ValueError, msgspec.ValidationError):
         return None
 

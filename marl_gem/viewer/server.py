@@ -15,7 +15,6 @@ import secrets
 import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from math import isfinite
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,6 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 from marl_gem.errors import MarlGemError, RecordError
 from marl_gem.runs.library import RunLibrary
 from marl_gem.viewer.api import Api
+from marl_gem.viewer.scripts import read_page
 
 FIRST_PORT = 7475
 PORTS = 100
@@ -95,7 +95,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, library: RunLibrary, port: int | None = None) -> None:
         self.api = Api(library)
         self.token = secrets.token_urlsafe(24)
-        self.page = {file.name: file.read_bytes() for file in (files("marl_gem.viewer") / "page").iterdir()}
+        self.page = {name: text.encode() for name, text in read_page().items()}
         candidates = range(FIRST_PORT, FIRST_PORT + PORTS) if port is None else [port]
         for candidate in candidates:
             try:
@@ -188,9 +188,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_json(self, status: HTTPStatus, value: Any) -> None:
         try:
-            body = json.dumps(value, allow_nan=False)
+            body = json.dumps(value, allow_nan=False, separators=(",", ":"))
         except ValueError:
-            body = json.dumps(finite(value))
+            body = json.dumps(finite(value), separators=(",", ":"))
         self._send(status, TYPES["json"], body.encode())
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, **headers: str) -> None:

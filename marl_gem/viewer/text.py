@@ -16,7 +16,7 @@ from rich.text import Text
 
 from marl_gem.errors import RecordError
 from marl_gem.printable import printable, printable_line
-from marl_gem.runs.index import Entry, Summary
+from marl_gem.runs.entries import Entry, Summary
 from marl_gem.runs.library import RunLibrary
 from marl_gem.runs.parts import Part
 from marl_gem.runs.reader import RunReader

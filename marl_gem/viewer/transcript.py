@@ -76,7 +76,7 @@ def transcript(episode: Episode, agent: str = "", judged: Mapping[str, Outcome] 
         judged: what the episode came to for each agent, if a run's reader has judged it.
     """
     roles = {name: role_parts(role) for name, role in episode.roles.items() if agent in ("", name)}
-    messages = Messages()
+    messages = Messages(episode.messages)
     seen = _observations(episode, messages)
     ends = [_end(name, info, messages, episode) for name, info in episode.final_infos.items()]
     totals: dict[str, float] = {}
@@ -99,18 +99,20 @@ def _observations(episode: Episode, messages: Messages) -> list[list[ShownPart]]
     """Each turn's observation, with what it repeats. Agents that act at the same time hear nothing of each other."""
     seen: list[list[ShownPart]] = []
     waiting: list[tuple[int, Turn]] = []
+    step = 0
     last: dict[str, tuple[int, Response]] = {}
     for number, turn in enumerate(episode.turns, 1):
         if waiting and not (turn.step and turn.step == waiting[-1][1].step):
+            step += 1
             for earlier, spoken in waiting:
-                messages.add(earlier, spoken.agent, spoken.response)
+                messages.add(earlier, spoken.agent, spoken.response, step)
             waiting = []
         parts = messages.split(number, turn.agent, observation_parts(turn.observation))
         seen.append(_answering(parts, last.get(turn.agent)))
         waiting.append((number, turn))
         last[turn.agent] = (number, turn.response)
     for earlier, spoken in waiting:
-        messages.add(earlier, spoken.agent, spoken.response)
+        messages.add(earlier, spoken.agent, spoken.response, step + 1)
     return seen
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, Self, TypeAlias
 from marl_gem.env import Infos, MultiAgentEnv, Observations, Step
 from marl_gem.errors import ConfigError, EpisodeOver, MarlGemError
 from marl_gem.faults import shown
-from marl_gem.types import Observation, Role
+from marl_gem.types import Observation, Role, SentMessage
 
 Aspect: TypeAlias = Literal["observations", "actions", "rewards", "ending", "prompts"]
 """What a wrapper may change."""
@@ -87,6 +87,8 @@ class Wrapper(MultiAgentEnv):
     truncations = forwarded("truncations")
     infos = forwarded("infos")
     rng = forwarded("rng")
+    channels = forwarded("channels")
+    messages = forwarded("messages")
 
     @property
     def blocking(self) -> bool:  # type: ignore[override]
@@ -158,6 +160,9 @@ class Wrapper(MultiAgentEnv):
 
     def observe(self, agent: str) -> Observation:
         return self.env.observe(agent)
+
+    def new_messages(self, agent: str) -> list[SentMessage]:
+        return self.env.new_messages(agent)
 
     def render(self) -> str:
         return self.env.render()

@@ -54,6 +54,7 @@ class RecordEpisodes(Wrapper):
         builder = EpisodeBuilder()
         try:
             self._observations, _ = builder.observed(observations, infos)
+            builder.sent(self.messages)
         except RecordError as error:
             self._fault("reset", error)
         self._builder = builder
@@ -90,6 +91,7 @@ class RecordEpisodes(Wrapper):
         episode.begin(self._observations, responses)
         self._observations = observations
         episode.complete(self.returns, rewards, terminations, truncations, infos)
+        episode.sent(self.messages)
         if self.done:
             self._finish(self.returns, over=True)
         return step

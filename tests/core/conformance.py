@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from marl_gem import AgentSelector, MultiAgentEnv, ParallelSelector, Role, SequentialSelector, ToolSpec
+from marl_gem.messages import Channel
 from marl_gem.testing import CHECKS, Plan, check_env
 from marl_gem.types import Metadata
 
@@ -120,6 +121,39 @@ class Desk(MultiAgentEnv):
                 self.used += (call["name"], *map(str, call["arguments"]))
             except (ValueError, RecursionError, TypeError, KeyError) as error:
                 self.infos["clerk"]["illegal"] = type(error).__name__
+
+
+class Town(MultiAgentEnv):
+    """Whoever speaks is heard by its house alone every second time; each third step somebody moves in or out."""
+
+    possible_agents = ("ann", "bob", "cat", "dan")
+    selector: AgentSelector = SequentialSelector()
+    metadata = Metadata(turn_order="sequential", joins=True)
+    max_steps = 14
+    channels: Mapping[str, Channel] = {
+        "left": Channel(lambda env: env.left),
+        "square": Channel(lambda env: env.agents, backlog=True),
+    }
+
+    def _reset(self, options: Mapping[str, Any]) -> None:
+        super()._reset(options)
+        self.left = ["ann", "bob"]
+        self.send("Good morning.")
+        for agent in self.agents:
+            self.send(f"You live {'left' if agent in self.left else 'right'}.", to=agent, sender="mayor")
+
+    def _process_action(self, agent: str, action: str) -> None:
+        if self.steps % 2:
+            right = [other for other in self.agents if other not in self.left]
+            self.send(action, to="left" if agent in self.left else right, sender=agent)
+        else:
+            self.send(action, to="square", sender=agent)
+        if self.steps == 3:
+            self.add_agent("eve")
+            self.left += ["eve"]
+        if self.steps == 6:
+            self.terminations["bob"] = True
+            self.send("Farewell.", to="bob", sender="mayor")
 
 
 # Broken ones that several tests use

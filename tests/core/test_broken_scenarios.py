@@ -28,6 +28,7 @@ from tests.core.conformance import (
     RewardsNothingThatCounts,
     Rolls,
     Talk,
+    Town,
     failures,
 )
 
@@ -507,6 +508,12 @@ class IsNotWhatIsRegistered(Desk):
 
 
 IsNotWhatIsRegistered.scenario = "game:KuhnPoker-v0"
+
+
+@breaks("messages", "observe shows '.*was sent to \\[.*\\] only\nseed 0")
+class ShowsAllMessages(Town):
+    def observe(self, agent: str) -> str:
+        return "\n".join(map(str, self.messages))
 
 
 @pytest.mark.parametrize(("make", "check", "seen", "expected"), BROKEN)

@@ -19,6 +19,7 @@ import pytest
 import marl_gem
 from marl_gem import DirectedSelector, MultiAgentEnv, ParallelSelector, SequentialSelector
 from marl_gem.errors import EpisodeOver, InvalidAction, ScenarioFault
+from tests.core.conformance import Town
 from tests.toys import RockPaperScissors, Village, full_state, one_agent
 
 # The scenarios
@@ -445,10 +446,31 @@ def test_promise_7_a_fork_is_equal_and_independent(make: Callable[[], MultiAgent
         env.step({agent: choose(env, agent, random.Random(env.steps)) for agent in env.acting})
 
 
+# Promise 8: messages
+
+
+def test_promise_8_what_is_sent_is_shown_once_to_exactly_its_hearers() -> None:
+    env = Town()
+    shown: dict[str, list[str]] = {agent: [] for agent in (*Town.possible_agents, "eve")}
+    observations, infos = env.reset(seed=1)
+    while not env.done:
+        assert observations == {agent: env.observe(agent) for agent in env.acting}
+        for agent in env.acting:
+            shown[agent] += observations[agent].splitlines()
+        observations, *_, infos = env.step({agent: f"{agent} in step {env.steps + 1}" for agent in env.acting})
+        for agent, info in infos.items():
+            shown[agent] += info.get("final_observation", "").splitlines()
+    heard = {agent: [str(message) for message in env.messages if agent in message.hearers] for agent in shown}
+    assert {agent: sorted(lines) for agent, lines in shown.items()} == {
+        agent: sorted(lines) for agent, lines in heard.items()
+    }
+    assert all(len(lines) == len(set(lines)) > 3 for lines in shown.values())
+
+
 # The list of promises
 
 
 def test_every_promise_of_the_contract_has_tests() -> None:
     numbers = re.findall(r"^    (\d+)\. ", MultiAgentEnv.__doc__ or "", re.M)
     tested = {found[1] for name in globals() if (found := re.match(r"test_promise_(\d+)_", name))}
-    assert numbers == [str(number) for number in range(1, 8)] and tested == set(numbers)
+    assert numbers == [str(number) for number in range(1, 9)] and tested == set(numbers)

@@ -30,7 +30,8 @@ LAYERS = [
         "printable",
     }
     | {"open_files"},
-    {"awaiting", "selectors", "env_threads", "episode_clock", "step_results", "text_picture", "views", "tools"},
+    {"awaiting", "selectors", "env_threads", "episode_clock", "messages", "step_results", "text_picture", "views"}
+    | {"tools"},
     {"llm", "runs"},
     {"env"},
     {"policies", "episode_builder"},

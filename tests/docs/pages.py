@@ -22,7 +22,7 @@ LIMIT = 300.0
 
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["marl_gem.cli", "marl_gem.rollout", "marl_gem.trainers.run"])
+_PROCESSES.set_forkserver_preload(["marl_gem.cli", "marl_gem.rollout", "marl_gem.trainers.run", "matplotlib.figure"])
 
 
 class Block(NamedTuple):

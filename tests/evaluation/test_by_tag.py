@@ -123,6 +123,47 @@ def test_a_tournament_has_them_too() -> None:
     assert "**By team**" in markdown(report)
 
 
+class Relay(MultiAgentEnv):
+    """Three agents say a number at once, which is the agent's reward. `first` and `second` are of one team."""
+
+    possible_agents = ("first", "second", "rival")
+    selector = ParallelSelector()
+    teams: Mapping[str, str] = {"first": "home", "second": "home", "rival": "away"}
+
+    def _reset(self, options: Mapping[str, Any]) -> None:
+        self.infos = {agent: {"team": team} for agent, team in self.teams.items()}
+
+    def observe(self, agent: str) -> str:
+        return "Well?"
+
+    def _process_actions(self, actions: dict[str, str]) -> None:
+        self.rewards = {agent: float(text) for agent, text in actions.items()}
+        self.terminations = dict.fromkeys(self.agents, True)
+
+
+def test_teammates_are_no_opponents_of_each_other_in_a_tournament() -> None:
+    players = {"low": always("1"), "high": always("9"), "middle": always("5")}
+    report = tournament(Relay, players, n=2).report.tournament
+    assert report
+    found = {player.name: (player.score.mean if player.score else None) for player in report.players}
+    # Two players are teammates in 2 of the 6 seatings, and opponents in 4, each of 2 games.
+    assert found == {"high": 1.0, "middle": 0.5, "low": 0.0}
+    assert report.matrix["high"]["low"].n == 8 and len(report.seats) == 3
+    with_teammates = {seat: estimate.mean for seat, estimate in report.seats.items() if estimate}
+    assert with_teammates == {"first": 0.5, "second": 0.5, "rival": 0.5}
+    won = {player.name: (player.won, player.drawn, player.lost) for player in report.players}
+    assert won["low"] == (0, 0, 12) and won["high"][0] == 12 and won["middle"] == (4, 0, 8)
+
+
+def test_a_tournament_of_one_team_has_no_ratings() -> None:
+    class Together(Relay):
+        teams: Mapping[str, str] = dict.fromkeys(Relay.possible_agents, "home")
+
+    report = tournament(Together, {name: always(name) for name in "123"}, n=1).report
+    assert report.tournament and "one team" in report.tournament.left_out and "one team" in markdown(report)
+    assert all(player.rating is None and player.score is None for player in report.tournament.players)
+
+
 def test_scenarios_without_them_have_no_such_rows(tmp_path: Path) -> None:
     result = evaluate(OneAnswer, always("1"), n=2, out=tmp_path / "run")
     assert result.report.matches[0].by_tag == () and "By team" not in (tmp_path / "run" / "report.md").read_text()

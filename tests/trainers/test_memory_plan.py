@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
@@ -16,7 +17,7 @@ from marl_gem.trainers.backends.local import LocalBackend
 from marl_gem.trainers.backends.memory import Memory, enable_checkpointing, prepare
 from marl_gem.trainers.memory_plan import GIB, MemoryPlan, Part, architecture, check_memory, plan_memory
 from marl_gem.trainers.run import TrainingRun
-from marl_gem.trainers.sections import PolicyConfig, TrainConfig, TrainingConfig, TrainingScenario
+from marl_gem.trainers.sections import PolicyConfig, TrainConfig, TrainingConfig, TrainingScenario, VLLMConfig
 from tests.trainers.support import kuhn
 from tests.trainers.test_backend import tokenizer
 
@@ -40,6 +41,11 @@ def config(policy: PolicyConfig | None = None, **training: object) -> TrainConfi
     )
 
 
+def both(network: PreTrainedModel) -> dict[str, PreTrainedModel]:
+    """Two policies with models of the same kind."""
+    return {"user": network, "assistant": network}
+
+
 def size(parts: tuple[Part, ...], word: str) -> float:
     """In GiB, of the parts whose names hold a word."""
     return sum(part.total for part in parts if word in part.name) / GIB
@@ -57,13 +63,13 @@ class TestArithmetic:
     def test_two_adapters_over_a_model_of_1_7_billion_parameters(self) -> None:
         network = qwen3(2048, 6144, 28, 16)
         adapters = PolicyConfig(start_from="x", lora_rank=32)
-        found = plan_memory(config(adapters, precision="bfloat16", pool_size=8), network, 2)
+        found = plan_memory(config(adapters, precision="bfloat16", pool_size=8), both(network))
         assert network.num_parameters() == pytest.approx(1.72e9, rel=0.01)
         assert architecture(network, config(adapters)).adapter == pytest.approx(34.9e6, rel=0.01)
         everything = found.static_bytes + sum(part.total for part in found.host)
         assert everything < 12 * GIB
         assert found.checkpoint < 2 * GIB
-        full = plan_memory(config(pool_size=8), network, 2)
+        full = plan_memory(config(pool_size=8), both(network))
         assert full.static_bytes + sum(part.total for part in full.host) > 150 * GIB
 
     def test_an_adapter_has_as_many_numbers_as_peft_gives_it(self) -> None:
@@ -102,7 +108,48 @@ def kept_and_planned(kind: str, layers: int, checkpointing: bool) -> tuple[float
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model.base_model(input_ids=torch.arange(TOKENS)[None], use_cache=False)
     settings = config(micro_batch_tokens=TOKENS, activation_checkpointing=checkpointing)
-    return sum(kept.values()), size(plan_memory(settings, model, 1).update, "activations") * GIB
+    return sum(kept.values()), size(plan_memory(settings, {"policy": model}).update, "activations") * GIB
+
+
+class TestPolicies:
+    def test_each_counts_with_its_own_model_and_settings(self) -> None:
+        large, small = qwen3(1024, 3072, 8, 16), qwen3(64, 96, 2, 2, 300)
+        settings = msgspec.structs.replace(
+            config(pool_size=8),
+            policies={
+                "user": {"kl": 0.0, "kl_final": 0.0, "pool_size": 2},
+                "assistant": {"algorithm": {"name": "ppo"}},
+            },
+        )
+        found = plan_memory(settings, {"user": small, "assistant": large})
+        assert size(found.static, "user's weights") == 4 * small.num_parameters() / GIB
+        assert size(found.static, "assistant's optimizer") == 8 * large.num_parameters() / GIB
+        assert size(found.static, "critic") == 12 * large.num_parameters() / GIB
+        assert size(found.host, "user's reference") == 0 < size(found.host, "assistant's reference")
+        assert size(found.host, "user's earlier") == 8 * small.num_parameters() / GIB
+        assert size(found.update, "gradients") == 4 * large.num_parameters() / GIB
+
+    def test_a_model_of_several_processes_is_shared_out_and_an_adapter_is_not(self) -> None:
+        network = qwen3(1024, 3072, 8, 16)
+        alone, four = (plan_memory(config(), both(network), processes) for processes in (1, 4))
+        for what in ("weights", "optimizer"):
+            assert size(four.static, f"policy's {what}") == pytest.approx(size(alone.static, f"policy's {what}") / 4)
+        assert size(four.update, "gradients") == pytest.approx(size(alone.update, "gradients") / 4)
+        assert size(alone.static, "to play with") == 0
+        assert size(four.static, "to play with") == pytest.approx(size(alone.static, "policy's weights"))
+        assert four.device_bytes == alone.device_bytes // 4  # on a CPU all use the same memory
+        adapters = config(PolicyConfig(start_from="x", lora_rank=8))
+        assert plan_memory(adapters, both(network), 4).static == plan_memory(adapters, both(network)).static
+
+    def test_a_vllm_server_on_the_same_gpu_takes_its_share_and_plays(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (70 * GIB, 80 * GIB))
+        settings = msgspec.structs.replace(config(), device="cuda", sampler="vllm")
+        network = both(qwen3(64, 96, 2, 2, 300))
+        assert size(plan_memory(settings, network).static, "vLLM") == pytest.approx(0.4 * 80)
+        assert size(plan_memory(settings, network).rollouts, "cache") == 0
+        elsewhere = msgspec.structs.replace(settings, vllm=VLLMConfig(gpus="1"))
+        assert size(plan_memory(elsewhere, network).static, "vLLM") == 0
 
 
 class TestRefusal:
@@ -110,7 +157,7 @@ class TestRefusal:
         monkeypatch.setattr(memory_plan, "machine_memory", lambda: 30 * GIB)
         network = qwen3(2048, 6144, 28, 16)
         with pytest.raises(ConfigError) as caught:
-            check_memory(config(PolicyConfig(start_from="x")), network, 2)
+            check_memory(config(PolicyConfig(start_from="x")), both(network))
         message = str(caught.value)
         assert "but there are 30.00 GiB on cpu" in message
         for change in ("training.micro_batch_tokens=4096", "activation_checkpointing=true", "policy.lora_rank=16"):
@@ -118,7 +165,7 @@ class TestRefusal:
         cheaper = config(
             PolicyConfig(start_from="x", lora_rank=16), precision="bfloat16", activation_checkpointing=True
         )
-        assert check_memory(cheaper, network, 2).fits
+        assert check_memory(cheaper, both(network)).fits
 
     def test_nothing_is_written_then(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(memory_plan, "machine_memory", lambda: 1 << 20)

@@ -19,8 +19,9 @@ from marl_gem.runs.library import RunLibrary
 from marl_gem.types import Response, Turn
 from marl_gem.viewer import bundle
 from marl_gem.viewer.api import Api
-from marl_gem.viewer.bundle import MARKER, joined, write_bundle
+from marl_gem.viewer.bundle import MARKER, write_bundle
 from marl_gem.viewer.query import Query
+from marl_gem.viewer.scripts import joined
 from tests.viewer.cases import failed_run, training_run
 from tests.viewer.recorded import HOSTILE, episode, failed, games, write_run
 

@@ -12,7 +12,7 @@ import pytest
 
 import marl_gem
 from marl_gem.errors import MarlGemError
-from marl_gem.runs import index
+from marl_gem.runs import entries, index
 from marl_gem.runs.library import RunLibrary
 from marl_gem.types import to_json
 from marl_gem.viewer.server import FIRST_PORT, Server
@@ -69,6 +69,20 @@ def test_counterparts_are_of_the_same_task(tmp_path: Path, serve: Callable[[Path
     assert answer(server, "counterpart?run=a&key=4&other=b") == {"key": "3", "same": True}  # of the same repeat
 
 
+def test_counterparts_are_found_wherever_they_lie_in_their_files(
+    tmp_path: Path, serve: Callable[[Path], Server]
+) -> None:
+    tasks = [episode(n, options={"task": n}, seed=n) for n in range(3)]
+    write_run(tmp_path / "a", tasks, [failed(9)])
+    other_seeds = [episode(n, options={"task": n}, seed=n + 100) for n in (2, 0)]
+    write_run(tmp_path / "b", [episode(7, id="x" * 5000), *other_seeds])
+    server = serve(tmp_path)
+    assert answer(server, "counterpart?run=a&key=1&other=b") == {"key": "3", "same": True}, "the task, in another seed"
+    assert answer(server, "counterpart?run=a&key=2&other=b") == {"key": "1", "same": False}, "it does not have the task"
+    assert answer(server, "counterpart?run=a&key=2") == {"key": "3", "same": False}, "the next of the same run"
+    assert answer(server, "counterpart?run=a&key=e1") == {"key": "1", "same": False}, "after the last the first"
+
+
 def test_a_run_may_grow_while_it_is_looked_at(tmp_path: Path, serve: Callable[[Path], Server]) -> None:
     folder = write_run(tmp_path / "run", [episode(0)])
     server = serve(folder)
@@ -83,14 +97,14 @@ def test_a_run_may_grow_while_it_is_looked_at(tmp_path: Path, serve: Callable[[P
 def test_a_long_run_is_shown_while_it_is_read(
     tmp_path: Path, serve: Callable[[Path], Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, read = threading.Event(), index._entry
+    go_on, read = threading.Event(), entries.entry_of
 
-    def slow(key: str, offset: int, line: bytes) -> index.Entry:
+    def slow(key: str, offset: int, line: bytes) -> entries.Entry:
         assert key != "26" or go_on.wait(20)
         return read(key, offset, line)
 
     monkeypatch.setattr(index, "SHOWN_EVERY", 10)
-    monkeypatch.setattr(index, "_entry", slow)
+    monkeypatch.setattr(index, "entry_of", slow)
     server = serve(write_run(tmp_path / "run", [episode(n) for n in range(50)]))
     part = answer(server, "run?run=run")
     assert part["episodes"] == 20 and 0.3 < part["reading"] < 0.5 and part["agents"][1]["successes"] == 20
@@ -138,7 +152,7 @@ def test_the_server_answers_under_local_names_alone(
     tmp_path: Path, serve: Callable[[Path], Server], host: str, allowed: bool
 ) -> None:
     server = serve(write_run(tmp_path / "run", [episode()]))
-    for path in ("/", "/api/runs", "/app.js"):
+    for path in ("/", "/api/runs", "/page.js"):
         status, _, body = request(server, path, Host=host.format(port=server.server_address[1]))
         assert (status == 200) == allowed
         assert allowed or (status in (403, 404) and b"talk" not in body)
@@ -150,7 +164,7 @@ def test_other_sites_may_link_here_but_not_ask(tmp_path: Path, serve: Callable[[
         assert request(server, "/", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 200
         assert request(server, "/api/runs", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate")[0] == 403
         assert request(server, "/api/runs", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors")[0] == 403
-        assert request(server, "/app.js", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors")[0] == 403
+        assert request(server, "/page.js", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors")[0] == 403
     assert request(server, "/api/runs", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors")[0] == 200
     assert "access-control-allow-origin" not in request(server, "/api/runs", Origin="http://evil.example")[1]
 
@@ -170,7 +184,7 @@ def test_other_users_of_the_machine_need_the_token(tmp_path: Path, serve: Callab
         "\u00e9".encode(),
     )
     for token in map(str, wrong):
-        for path in ("", "/", "/api/runs", "/app.js", "/picture?run=run&name=curve.png"):
+        for path in ("", "/", "/api/runs", "/page.js", "/picture?run=run&name=curve.png"):
             for target in (f"/{token}{path}", f"{path}?token={server.token}", f"/?{server.token}"):
                 status, headers, body = bare_request(server, target or "/", Cookie=server.token)
                 assert status == 403, target
@@ -178,7 +192,7 @@ def test_other_users_of_the_machine_need_the_token(tmp_path: Path, serve: Callab
     assert request(server, "/")[0] == request(server, "/api/runs")[0] == 200
     status, headers, body = bare_request(server, f"/{server.token}")
     assert status == 308 and headers["location"] == f"/{server.token}/" and body == b""
-    for path in ("/", "/app.js", "/style.css", "/api/runs"):
+    for path in ("/", "/page.js", "/style.css", "/api/runs"):
         _, headers, body = request(server, path)
         assert server.token.encode() not in body and "set-cookie" not in headers
         assert headers["referrer-policy"] == "no-referrer"
@@ -240,7 +254,15 @@ def test_every_answer_forbids_what_the_page_does_not_need(tmp_path: Path, serve:
     folder = write_run(tmp_path / "run", [episode()])
     (folder / "curve.png").write_bytes(PNG)
     server = serve(folder)
-    for path in ("/", "/app.js", "/style.css", "/icon.svg", "/api/runs", "/picture?run=run&name=curve.png", "/nothing"):
+    for path in (
+        "/",
+        "/page.js",
+        "/style.css",
+        "/icon.svg",
+        "/api/runs",
+        "/picture?run=run&name=curve.png",
+        "/nothing",
+    ):
         _, headers, _ = request(server, path)
         policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
         assert policy["default-src"] == "'none'" and policy["script-src"] == policy["style-src"] == "'self'"

@@ -136,16 +136,22 @@ globalThis.bundle = (() => {
     return { index: index < 0 ? null : index, total: found.length, before: near(-1), after: near(1) };
   }
 
-  /** An episode of the same task in another run or in this one, or else the next one. */
+  /** An episode of the same task in another run or as a repeat in this one, or else the next one; as in `viewer.api`. */
   async function counterpart({ run, key, other }) {
     const rows = (await readRun(run)).rows;
-    const episode = rows.find((row) => row.key === key);
-    const near = (await readRun(other || run)).rows.filter((row) => (other && other !== run) || row.key !== key);
-    const same = near.filter((row) => row.seed && row.scenario === episode.scenario && row.seed === episode.seed);
-    same.sort((a, b) => (a.repeat !== episode.repeat) - (b.repeat !== episode.repeat));
-    const isLater = (row) => row.key.startsWith("e") === key.startsWith("e") && near.some((each) => each.key === row.key);
-    const after = rows.slice(rows.indexOf(episode) + 1).filter(isLater);
-    return { key: [...same, ...(other && other !== run ? [] : after), ...near][0]?.key ?? null, same: same.length > 0 };
+    const index = rows.findIndex((row) => row.key === key);
+    const near = other && other !== run ? (await readRun(other)).rows : [...rows.slice(index + 1), ...rows.slice(0, index)];
+    let nearest = null;
+    for (const row of near) if (!nearest || difference(rows[index], row) < difference(rows[index], nearest)) nearest = row;
+    return { key: nearest?.key ?? null, same: nearest != null && difference(rows[index], nearest) < ANOTHER };
+  }
+
+  const ANOTHER = 3; // another task
+
+  function difference(episode, other) {
+    if (episode.broken || other.broken || other.scenario !== episode.scenario || other.task !== episode.task) return ANOTHER;
+    if (other.seed !== episode.seed) return episode.task == null ? ANOTHER : 2;
+    return other.repeat === episode.repeat ? 0 : 1;
   }
 
   const answers = {

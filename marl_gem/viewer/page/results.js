@@ -3,7 +3,7 @@
 import { link } from "./api.js";
 import { lineChart } from "./curves.js";
 import { h } from "./dom.js";
-import { brief, count, estimated, money, plural, share, signed } from "./format.js";
+import { brief, count, estimated, money, percent, plural, share, signed } from "./format.js";
 import { colour, successWord, bar } from "./marks.js";
 
 const CARDS = 6; // more agents than this are shown by role
@@ -13,11 +13,14 @@ export function resultSections(run, agents, narrow) {
   const found = run.results;
   if (!found) return [];
   return [
+    found.so_far && soFar(found),
     found.errors.length > 0 && failures(found),
     found.grid && gridTable(run, found),
     ...(found.tournament ? tournament(found.tournament) : []),
     Object.keys(found.baselines).length > 0 && baselines(found.baselines),
+    Object.keys(found.budget).length > 0 && budget(found.budget),
     found.grades.length > 0 && grades(found, agents, narrow),
+    found.tags.length > 0 && tags(found),
     ...passes(found.passes, agents),
     found.tasks.length > 0 && tasks(found.tasks, narrow),
   ].filter(Boolean);
@@ -47,6 +50,53 @@ const baselines = (found) =>
     h("span", { class: "muted" }, "Trivial baselines on the same tasks: "),
     Object.entries(found).map(([name, value], index) => [index ? ", " : "", name, " ", h("b", {}, share(value))]),
   );
+
+/** Of a run without a report: how much of it there is. */
+function soFar(found) {
+  const played = found.planned - found.pending;
+  return h("p", { class: "baselines sofar" }, meter(played, found.planned), h("span", {}, `So far ${count(played)} of ${plural(found.planned, "episode")}`));
+}
+
+const meter = (used, limit) => h("meter", { min: 0, max: limit, value: Math.min(used ?? 0, limit), "aria-hidden": "true" });
+
+/** The limits of a run, and what is used of them. */
+function budget(found) {
+  const rows = Object.entries(found).map(([name, { limit, used }]) => {
+    const write = name === "cost" ? money : count;
+    const over = used != null && used > limit;
+    return h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, name),
+      h("td", { class: "number" }, h("b", { class: over ? "negative" : "" }, used == null ? "unknown" : write(used)), ` of ${write(limit)}`),
+      h("td", {}, meter(used, limit)),
+      h("td", { class: "number" }, used == null ? "\u2013" : percent(used, limit)),
+    );
+  });
+  return section("Budget", scroll(h("table", { class: "stats" }, h("tbody", {}, rows))), h("p", { class: "muted small" }, "Used of the limits of the last call; failed attempts count as well."));
+}
+
+/** Results by team and role, and by player if there are several. */
+function tags(found) {
+  const players = found.tags.some((row) => row.player);
+  const rows = found.tags.map((row, index) => {
+    const first = found.tags[index - 1]?.tag !== row.tag;
+    return h(
+      "tr",
+      {},
+      h("td", { class: "muted", "data-label": "" }, first ? row.tag : ""),
+      h("th", { scope: "row" }, row.name),
+      players && h("td", { "data-label": "player" }, row.player),
+      h("td", { class: "number", "data-label": found.measure }, estimate(row.success)),
+      h("td", { class: "number", "data-label": "mean return" }, estimate(row.return, (value) => signed(Number(value.toFixed(3))))),
+      h("td", { class: "number", "data-label": "agents" }, count(row.success.n)),
+    );
+  });
+  const names = ["", "", ...(players ? ["player"] : []), found.measure, "mean return", "agents"];
+  const head = names.map((name, index) => h("th", { scope: "col", class: index >= names.length - 3 ? "number" : "" }, name));
+  const kinds = [...new Set(found.tags.map((row) => row.tag))];
+  return section(`By ${kinds.join(" and ")}`, scroll(h("table", { class: "stats stack" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows))), h("p", { class: "muted small" }, "Every agent of an episode counts once."));
+}
 
 /** Agents whose values are the same share a column: [[agents, value], ...]. */
 function alike(values) {

@@ -5,7 +5,7 @@ import { h, refill } from "./dom.js";
 import { ago, brief, count, duration, money, percent, plural, when } from "./format.js";
 import { statusBadge } from "./marks.js";
 import { agentCards, resultSections } from "./results.js";
-import { episodeTable } from "./table.js";
+import { episodeTable, firstRows } from "./table.js";
 
 const EVERY = 5000; // ms between checks for new episodes
 const WAIT = 250; // ms after the last key until a search begins
@@ -34,17 +34,21 @@ const ORDERS = [
 ];
 
 export async function runPage(parameters, signal) {
+  const query = queryOf(parameters);
+  const rows = firstRows(parameters.get("run"), query, signal); // asked for at once, not after the numbers
+  rows.catch(() => {}); // the question for the run fails as well, and says why
   const run = await ask("run", { run: parameters.get("run") }, signal);
   const agents = run.agents.map(({ agent }) => agent);
-  const query = queryOf(parameters);
   const status = h("span", { class: "muted", role: "status" });
   const numbers = h("div", { class: "numbers" });
   const head = h("div", { class: "head" });
   const hasEpisodes = () => lines(run) > 0 || run.reading != null;
   const show = () => {
+    const unfolded = [...numbers.querySelectorAll("details")].map((details) => details.open); // of the numbers before
     refill(head, heading(run));
     const sections = resultSections(run, agents, narrow);
     refill(numbers, run.agents.length > 0 && agentCards(run, agents), hasEpisodes() && tiles(run), sections.length > 0 && h("div", { class: "panels" }, sections));
+    numbers.querySelectorAll("details").forEach((details, index) => (details.open = unfolded[index] ?? details.open));
   };
   const table = episodeTable({
     run,
@@ -120,7 +124,7 @@ export async function runPage(parameters, signal) {
       show();
       controls.show();
       if (hasEpisodes()) {
-        table.load(query, parameters.get("at"));
+        table.load(query, parameters.get("at"), rows);
         await readOn();
       }
       watch(run, signal, update);

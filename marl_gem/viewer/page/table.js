@@ -12,6 +12,9 @@ const NARROW = matchMedia("(max-width: 760px)");
 const PAGE = 100;
 const SEATS = 4; // more agents than this are counted by role
 
+/** The first rows of a table, as the server answers them. */
+export const firstRows = (run, query, signal) => ask("episodes", { run, ...query, start: 0, count: PAGE }, signal);
+
 export function episodeTable({ run, agents, signal, counted, sort }) {
   const columns = columnsOf(run, agents);
   const names = h("div", { class: "row names" }, columns.map(nameOf));
@@ -53,12 +56,12 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
     );
   }
 
-  async function load(wanted, at) {
+  async function load(wanted, at, rows = firstRows(run.name, wanted, signal)) {
     const number = ++load_number;
     query = { ...wanted };
     element.classList.add("loading");
     const [first, position] = await Promise.all([
-      ask("episodes", { run: run.name, ...query, start: 0, count: PAGE }, signal),
+      rows,
       at ? ask("position", { run: run.name, key: at, ...query }, signal) : { index: null },
     ]);
     if (number !== load_number) return; // a newer query has begun
