@@ -162,7 +162,8 @@ def _planned(loop: TrainingLoop, phases: Sequence[TrainingPhase]) -> Iterator[tu
 
 def _opponents(loop: TrainingLoop, scenario: int) -> list[str]:
     """Whom the policy meets in self-play; not random play where no legal actions are listed."""
-    listed = lists_legal_actions(loop.config.scenarios[scenario].test_spec)
+    played = loop.config.scenarios[scenario]
+    listed = lists_legal_actions(played.test_spec, played.reset)
     return [opponent for opponent in loop.config.evaluation.opponents if opponent != "random" or listed]
 
 
