@@ -38,6 +38,7 @@ from tests.core.conformance import (
     Together,
     Town,
 )
+from tests.suites import sampled
 
 
 @pytest.mark.parametrize("make", [Rolls, Talk, Together, Club, Desk, Town])
@@ -212,7 +213,7 @@ SLOW_PUZZLES = ("ta:Sudoku", "ta:Sokoban", "ta:RushHour")
 
 REGISTERED = [
     pytest.param(scenario.id, marks=pytest.mark.long if scenario.id.startswith(SLOW_PUZZLES) else ())
-    for scenario in marl_gem.list()
+    for scenario in sampled(marl_gem.list())
     if not scenario.unavailable
 ]
 

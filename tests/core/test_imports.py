@@ -40,6 +40,7 @@ LAYERS = [
     {"evaluation"},
     {"export", "viewer"},
     {"scenarios", "trainers"},
+    {"integrations"},
     {"cli"},
 ]
 """What a layer may import lies above it in this list, or is a sibling that does not import back."""
