@@ -238,7 +238,7 @@ def test_the_command_passes_and_fails(module: Any) -> None:
     passed = run("check", "game:KuhnPoker-v0", "--seed", "3")
     assert passed.exit_code == 0
     assert "ok       plays            Random play raises nothing." in passed.output
-    assert "21 ok in " in passed.output
+    assert "21 ok, 1 skipped in " in passed.output
     failed = run("check", "scenarios_with_sets:Sets", "--only", "processes", "--only", "plays")
     assert failed.exit_code == 1
     assert "FAILED   processes" in failed.output
