@@ -47,7 +47,8 @@ Settings = Annotated[
 
 def train(
     what: Annotated[
-        str | None, typer.Argument(help="A recipe (tictactoe, kuhn, leduc, desk), a TOML file, or a scenario.")
+        str | None,
+        typer.Argument(help="A recipe (tictactoe, kuhn, desk, calculator, ...), a TOML file, or a scenario."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; by default what is trained, and a number.")] = None,
     seed: Annotated[int | None, number(bounds.SEED, help="Fixes every random choice.")] = None,

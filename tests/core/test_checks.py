@@ -208,11 +208,11 @@ def test_an_unknown_check_and_an_env_that_cannot_be_made() -> None:
 QUICK = Plan(seeds=(43,), steps=12, copies=3)  # seeds with which the puzzles that may take seconds to make do not
 
 
-SLOW_PUZZLES = ("ta:Sudoku", "ta:Sokoban", "ta:RushHour")
-"""Scenarios that take seconds to make a puzzle."""
+SLOW = ("ta:Sudoku", "ta:Sokoban", "ta:RushHour", "terminal:")
+"""Scenarios that take seconds to make a puzzle, or start a process for each action."""
 
 REGISTERED = [
-    pytest.param(scenario.id, marks=pytest.mark.long if scenario.id.startswith(SLOW_PUZZLES) else ())
+    pytest.param(scenario.id, marks=pytest.mark.long if scenario.id.startswith(SLOW) else ())
     for scenario in sampled(marl_gem.list())
     if not scenario.unavailable
 ]
