@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 
 from marl_gem.errors import MissingPackage, ResourceError, SandboxUnavailable
 from marl_gem.tools.resources import Resource, ResourcePool, in_resource_loop, submit
-from marl_gem.tools.sandbox.confinement import check_machine
+from marl_gem.tools.sandbox.confinement import View, check_machine
 from marl_gem.tools.sandbox.connection import Backend, Connection
 from marl_gem.tools.sandbox.limits import MIB, Completed, Limits
 from marl_gem.tools.sandbox.sandbox import run_request
@@ -72,12 +72,12 @@ class Worker(Resource):
         self._running: asyncio.Task[Completed] | None = None
 
     async def start(self) -> None:
-        folders = tuple(_folder_of(name) for name in self._packages)
+        view = View(tuple(_folder_of(name) for name in self._packages))
         backend = choose_backend()
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         try:
-            self._connection = await asyncio.to_thread(Connection, _LIMITS, backend, folders, theirs)
+            self._connection = await asyncio.to_thread(Connection, _LIMITS, backend, view, theirs)
         finally:
             theirs.close()
         request = run_request(_LIMITS, program_of(self._modules), "")
