@@ -110,9 +110,8 @@ def _worth(share: tuple[int, ...], values: tuple[int, ...]) -> int:
 
 def best_joint(counts: tuple[int, ...], values: Mapping[str, tuple[int, ...]]) -> float:
     """The greatest sum of both rewards: every item goes to whom it is worth more."""
-    return (
-        sum(count * max(pair) for count, pair in zip(counts, zip(*values.values(), strict=True), strict=True)) / TOTAL
-    )
+    best = [max(pair) for pair in zip(*values.values(), strict=True)]
+    return _worth(counts, tuple(best)) / TOTAL
 
 
 class RulePolicy:
