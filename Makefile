@@ -30,7 +30,7 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("marl_gem needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[textarena,train,graph,pettingzoo,llm,eval,search,mcp,reasoning,math,qa,dev,docs]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[textarena,train,graph,pettingzoo,llm,eval,search,mcp,reasoning,math,qa,code,dev,docs]"
 	@touch $@
 
 demo: setup

@@ -44,6 +44,7 @@ LONGEST_VALUE = 60
 LEFT_OUT = (
     "cli",
     "links",
+    "scenarios.tasks.code.problems",
     "scenarios.textarena",
     *(f"integrations.{part}" for part in ("openenv", "skyrl_gym", "tinker", "trl", "verifiers", "verl")),
     *(f"scenarios.tau.{part}" for part in ("airline", "retail", "common", "desk", "mini", "official", "tool")),

@@ -40,7 +40,7 @@ def url() -> Iterator[str]:
 @pytest.mark.parametrize("page", MARKED)
 def test_a_page_is_true(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     text = page.read_text("utf-8")
-    if page.stem == "sandbox" and (reason := missing()):
+    if page.stem in ("sandbox", "code-and-terminal") and (reason := missing()):
         pytest.skip(reason)
     replace = {MODEL: "tiny", SERVER: request.getfixturevalue("url")} if SERVER in text else {}
     replace |= {VLLM: str(ROOT / "tests" / "fake_vllm" / "python")}
