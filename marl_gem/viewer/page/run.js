@@ -196,7 +196,7 @@ function tiles(run) {
     ["truncated", count(run.truncated)],
     ["turns", brief(run.turns)],
     ["tokens", brief(run.tokens)],
-    ["cost", run.unpriced === run.episodes ? "unknown" : (run.unpriced ? "\u2265 " : "") + money(run.cost)],
+    ["cost", run.episodes > 0 && run.unpriced === run.episodes ? "unknown" : (run.unpriced ? "\u2265 " : "") + money(run.cost)],
     ["mean time", run.episodes ? duration(run.seconds / run.episodes) : "\u2013"],
   ];
   return h(
