@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 # How many processes run the tests.
 WORKERS ?= 2
 
-.PHONY: help setup demo test test-long chaos docs test-install test-litellm test-numeric test-vllm lint bench clean
+.PHONY: help setup demo test test-long chaos docs test-install test-litellm test-numeric test-vllm lint style bench clean
 
 help:
 	@echo "make demo   train a small policy by self-play on TextArena's TicTacToe"
@@ -29,15 +29,18 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("marl_gem needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[textarena,train,graph,pettingzoo,llm,eval,search,mcp,dev,docs]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[textarena,train,graph,pettingzoo,llm,eval,search,mcp,reasoning,math,qa,dev,docs]"
 	@touch $@
 
 demo: setup
 	$(BIN)/marl-gem train tictactoe $(ARGS)
 
 # ARGS come last, so that they win: ARGS="-n 0 -x tests/core" is one process that stops at the first failure.
-test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not vllm and not long" $(ARGS)
+# mypy works beside the tests, since it uses one processor for a minute; what it says stands below theirs.
+test: style
+	@types=$$(mktemp); $(BIN)/mypy > $$types 2>&1 & checking=$$!; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not vllm and not long" $(ARGS); \
+	tests=$$?; wait $$checking; typed=$$?; cat $$types; rm $$types; exit $$((tests + typed))
 
 test-long: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "long and not vllm" $(ARGS)
@@ -83,10 +86,12 @@ test-vllm: setup .venv-vllm/.ready
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
-lint: setup
+lint: style
+	$(BIN)/mypy
+
+style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 
 bench: setup
 	@for file in benchmarks/*.py; do $(BIN)/python $$file; done

@@ -49,22 +49,16 @@ class Debate(MultiAgentEnv):
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)
         self.topic = self.rng.choice(["Cities should ban cars.", "Homework should be abolished."])
-        self.heard: dict[str, list[str]] = {agent: [f"The motion: {self.topic}"] for agent in self.agents}
+        self.send(f"The motion: {self.topic}")
 
     def role(self, agent: str) -> Role:
         if agent == "moderator":
             return Role("You moderate. Ask with @pro or @con. To close, ask nobody and write [pro] or [con], who won.")
         return Role(f"You argue {agent} the motion, in a sentence or two each time you are asked.")
 
-    def observe(self, agent: str) -> str:
-        return "\n".join(self.heard[agent])
-
     def _process_actions(self, actions: dict[str, str]) -> None:
-        for speaker in actions:
-            self.heard[speaker] = []
         for speaker, text in actions.items():
-            for other in self.heard.keys() - {speaker}:
-                self.heard[other].append(f"{speaker}: {text}")
+            self.send(text, sender=speaker)
         if "moderator" in actions:
             self.selector.state["asked"] = asked = re.findall(r"@(pro|con)\b", actions["moderator"])
             if not asked and (verdict := re.search(r"\[(pro|con)\]", actions["moderator"])):

@@ -18,7 +18,6 @@ from marl_gem import Episode, Metadata, MultiAgentEnv, Observation, Response, Ro
 from marl_gem.policies import Info
 from marl_gem.rollout import Job, collect
 
-OTHER = {"seller": "buyer", "buyer": "seller"}
 PRICE = re.compile(r"\[offer (\d{1,3})\]")
 
 
@@ -38,7 +37,7 @@ class Haggle(MultiAgentEnv):
         super()._reset(options)
         self.worth = {"seller": self.rng.randrange(20, 60), "buyer": self.rng.randrange(50, 100)}
         self.price: int | None = None
-        self.heard = {"seller": "The buyer looks at the bicycle. What do you ask for it?", "buyer": ""}
+        self.send("The buyer looks at the bicycle. What do you ask for it?", to="seller")
 
     def role(self, agent: str) -> Role:
         return Role(
@@ -46,11 +45,8 @@ class Haggle(MultiAgentEnv):
             "price. Name one as [offer 40], or take the other's last offer with [deal]. You have four messages."
         )
 
-    def observe(self, agent: str) -> str:
-        return self.heard[agent]
-
     def _process_action(self, agent: str, action: str) -> None:
-        self.heard[OTHER[agent]] = f"The {agent} says: {action}"
+        self.send(action, sender=agent)
         if "[deal]" in action and self.price is not None:
             self.rewards = {"seller": self.price - self.worth["seller"], "buyer": self.worth["buyer"] - self.price}
             self.infos = {other: {"price": self.price} for other in self.agents}

@@ -237,7 +237,7 @@ class _JobBuilder(EpisodeBuilder):
         """What the agents observe that act first, and their infos, from what `reset` returned."""
         observations, infos = self._acting(*as_reset(returned, self._env.scenario))
         self.returns = dict(self._env.returns)
-        self.sent(self._env.messages)
+        self.sent(self._env.message_log)
         return observations, infos
 
     def stepped(self, returned: Any) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
@@ -246,7 +246,7 @@ class _JobBuilder(EpisodeBuilder):
         observations, infos = self._acting(observations, infos)
         self.returns = dict(self._env.returns)  # a copy, since a later step may be at work when the episode ends
         self.complete(self.returns, rewards, terminations, truncations, infos)
-        self.sent(self._env.messages)
+        self.sent(self._env.message_log)
         return observations, infos
 
     def _acting(

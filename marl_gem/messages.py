@@ -160,7 +160,7 @@ class Messaging:
         self._log.send(self, text, to, sender)
 
     @property
-    def messages(self) -> Sequence[SentMessage]:
+    def message_log(self) -> Sequence[SentMessage]:
         """All messages of this episode so far."""
         return () if self._log is None else self._log.messages
 

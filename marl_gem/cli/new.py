@@ -77,7 +77,6 @@ def scenario_files(name: str, agents: int, turns: Turns) -> dict[str, str]:
         "max_steps": str(10 * (1 if turns is Turns.parallel else agents + 1 if talks else agents)),
         "turn_order": order.turn_order,
         "instructions": "First all talk, then all guess at once." if talks else "Answer with the number alone.",
-        "reset": "\n        self.heard: list[str] = []" if talks else "",
         "observe": indent(_OBSERVE_TALK if talks else _OBSERVE, " " * 8),
         "legal": indent(_LEGAL_TALK if talks else _LEGAL, " " * 8),
         "process": indent(_PROCESS_TALK if talks else _PROCESS, " " * 8)
@@ -125,10 +124,9 @@ def _class_name(name: str) -> str:
 
 _OBSERVE = 'return f"The number is from {self.low} to {self.high}."'
 _OBSERVE_TALK = """\
+asked = "Say something to the others." if self.selector.phase == "talk" else "Your guess?"
 bounds = f"The number is from {self.low} to {self.high}."
-if self.selector.phase == "talk":
-    return f"{bounds} Say something to the others."
-return "\\n".join([*self.heard, f"{bounds} Your guess?"])"""
+return "\\n".join([*map(str, self.new_messages(agent)), f"{bounds} {asked}"])"""
 _LEGAL = "return [str(number) for number in range(1, self.highest + 1)]"
 _LEGAL_TALK = """\
 if self.selector.phase == "talk":
@@ -142,9 +140,9 @@ if winners:
 """
 _PROCESS_TALK = """\
 if self.selector.phase == "talk":
-    self.heard += [f"{agent}: {text[:200]}" for agent, text in actions.items()]
+    for agent, text in actions.items():
+        self.send(text[:200], sender=agent)
     return
-self.heard = []
 winners = [agent for agent, text in actions.items() if self._guess(agent, text)]
 if winners:
     self.rewards = {agent: float(agent in winners) for agent in self.agents}

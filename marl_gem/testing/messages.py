@@ -38,8 +38,8 @@ def check_messages(make: Make, plan: Plan = THOROUGH) -> str | None:
             with closing(make()) as env:
                 watch = _Watch(env, seed, _marks_in_what_is_sent(env), everywhere)
                 watch.play(plan.steps)
-                found = found or bool(env.messages)
-                if not env.messages:
+                found = found or bool(env.message_log)
+                if not env.message_log:
                     break
     return None if found else "it sends no messages"
 
@@ -49,9 +49,9 @@ def _marks_in_what_is_sent(env: MultiAgentEnv) -> Iterator[int]:
     inner = env.unwrapped if isinstance(env, Wrapper) else env
     kind, numbers = type(inner), itertools.count()
 
-    def send(self: Any, text: Any, to: Any = None, sender: Any = "") -> None:
+    def send(self: Any, text: Any, *arguments: Any, **keywords: Any) -> None:
         marked = f"{text} mark{next(numbers)}mark" if isinstance(text, str) else text
-        kind.send(self, marked, to, sender)
+        kind.send(self, marked, *arguments, **keywords)
 
     with suppress(TypeError):  # a class that cannot have a subclass, or not here
         inner.__class__ = type(kind.__name__, (kind,), {"send": send})
@@ -92,7 +92,7 @@ class _Watch:
             self._look(observations, infos)
             while not self.env.done and len(self.history) < steps:
                 step = len(self.history)
-                if self.env.messages and not step & (step - 1):
+                if self.env.message_log and not step & (step - 1):
                     self._play_fork(observations, infos)
                 observations, infos = self._step(observations, infos)
         except PromiseBroken:
@@ -130,7 +130,7 @@ class _Watch:
 
     def _look(self, observations: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
         """Compare what everybody is shown now with what was sent."""
-        self._count(self.env.messages)
+        self._count(self.env.message_log)
         if not self.hearers:
             return
         for agent in self.env.agents:
@@ -170,7 +170,7 @@ class _Watch:
             if mark not in self.planted:
                 raise self._broken(f"{method} shows {agent!r} what was said in a fork: {short(str(shown))}")
             if mark in self.hearers and agent not in self.hearers[mark]:
-                sent = next(message for message in self.env.messages if mark in message.text.lower())
+                sent = next(message for message in self.env.message_log if mark in message.text.lower())
                 raise self._broken(
                     f"{method} shows {agent!r} {short(str(shown))}, but {short(sent.text)} of "
                     f"{sent.sender or 'the scenario'!r} was sent to {list(sent.hearers)} only"
@@ -183,7 +183,7 @@ class _Watch:
             if mark not in marks:
                 raise self._broken(f"{agent!r} was sent {short(text)}, but observes {short(observation)}")
         if type(self.env).observe is MultiAgentEnv.observe and (again := marks & self.shown.get(agent, set())):
-            text = next(message.text for message in self.env.messages if min(again) in message.text.lower())
+            text = next(message.text for message in self.env.message_log if min(again) in message.text.lower())
             raise self._broken(f"{agent!r} is shown {short(text)} again, after it has acted")
 
     def _broken(self, what: str) -> PromiseBroken:

@@ -88,7 +88,7 @@ class Wrapper(MultiAgentEnv):
     infos = forwarded("infos")
     rng = forwarded("rng")
     channels = forwarded("channels")
-    messages = forwarded("messages")
+    message_log = forwarded("message_log")
 
     @property
     def blocking(self) -> bool:  # type: ignore[override]

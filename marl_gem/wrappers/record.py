@@ -54,7 +54,7 @@ class RecordEpisodes(Wrapper):
         builder = EpisodeBuilder()
         try:
             self._observations, _ = builder.observed(observations, infos)
-            builder.sent(self.messages)
+            builder.sent(self.message_log)
         except RecordError as error:
             self._fault("reset", error)
         self._builder = builder
@@ -91,7 +91,7 @@ class RecordEpisodes(Wrapper):
         episode.begin(self._observations, responses)
         self._observations = observations
         episode.complete(self.returns, rewards, terminations, truncations, infos)
-        episode.sent(self.messages)
+        episode.sent(self.message_log)
         if self.done:
             self._finish(self.returns, over=True)
         return step

@@ -79,7 +79,7 @@ class RewardEnv(Wrapper):
         observations, infos = super().reset(seed=seed, options=options)
         self._builder = EpisodeBuilder()
         self._seen, _ = self._builder.observed(observations, infos)
-        self._builder.sent(self.env.messages)
+        self._builder.sent(self.env.message_log)
         self._before = dict(self.env.returns)
         self._returns, self._rewards = dict(self.env.returns), dict(self.env.rewards)
         return observations, infos
@@ -109,7 +109,7 @@ class RewardEnv(Wrapper):
             seen = self._seen
             self._seen, infos = builder.observed(observations, infos)
             builder.complete(self.env.returns, rewards, terminations, truncations, infos)
-            builder.sent(self.env.messages)
+            builder.sent(self.env.message_log)
             if self._reward.kind == "turn":
                 for agent in filter(self._pays, actions):
                     turn = Turn(agent, seen[agent], Response(actions[agent]), rewards[agent], infos[agent])

@@ -72,3 +72,17 @@ register_analysis(
     "lost_to_perfect/player_1: the same, moving second; lost_to_perfect: the mean of both.",
     marks="XO",
 )
+
+register(
+    "game:Werewolf-v0",
+    "marl_gem.scenarios.games.werewolf:Werewolf",
+    description="Wolves kill by night, a seer looks at players, all talk and vote by day. Hidden roles, two teams.",
+    agents=(4, 20),
+    turn_order="mixed",
+)
+register_policy(
+    "game:Werewolf-v0",
+    "rule",
+    "marl_gem.scenarios.games.werewolf_rule:policy",
+    description="The seer says who is a wolf, and the village votes for it; wolves go for who says to be the seer.",
+)

@@ -42,6 +42,20 @@ class Database:
         }
 
     @cached_property
+    def lines(self) -> dict[str, dict[str, str]]:
+        """Each record as it stands in the JSON of its table, by key, sorted."""
+        return {name: {key: json_line(key, texts[key]) for key in sorted(texts)} for name, texts in self.texts.items()}
+
+    @cached_property
+    def hashes(self) -> list[hashlib._Hash]:
+        """The official hash before each table, in the order of their names, and after the last."""
+        hashes = [hashlib.sha256(b"{")]
+        for index, name in enumerate(sorted(self.tables)):
+            hashes.append(hashes[-1].copy())
+            hashes[-1].update(table_json(index, name, self.lines[name]))
+        return hashes
+
+    @cached_property
     def indexes(self) -> dict[str, Any]:
         """A cache for indexes of the shared data; tools fill it."""
         return {}
@@ -83,13 +97,15 @@ class Session:
 
     def digest(self) -> str:
         """The official hash of all data, in hexadecimal: SHA-256 of `json.dumps(data, sort_keys=True)`."""
-        sha = hashlib.sha256(b"{")
-        for index, name in enumerate(sorted(self.database.tables)):
-            table = self[name]
-            records = (f"{json.dumps(key)}: {table.text(key)}" for key in sorted(table))
-            sha.update(f"{', ' if index else ''}{json.dumps(name)}: {{".encode())
-            sha.update(", ".join(records).encode())
-            sha.update(b"}")
+        names = sorted(self.database.tables)
+        unchanged = next((index for index, name in enumerate(names) if self[name].written), len(names))
+        sha = self.database.hashes[unchanged].copy()
+        for index, name in enumerate(names[unchanged:], unchanged):
+            lines = self.database.lines[name]
+            if written := self[name].written:
+                lines = lines | {key: json_line(key, self[name].text(key)) for key in written}
+                lines = lines if len(lines) == len(self.database.lines[name]) else dict(sorted(lines.items()))
+            sha.update(table_json(index, name, lines))
         sha.update(b"}")
         return sha.hexdigest()
 
@@ -154,6 +170,16 @@ def copy_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: copy_json(part) for key, part in value.items()}
     return [copy_json(part) for part in value] if isinstance(value, list) else value
+
+
+def json_line(key: str, text: str | None) -> str:
+    """A record as it stands in the JSON of its table."""
+    return f"{json.dumps(key)}: {text}"
+
+
+def table_json(index: int, name: str, lines: Mapping[str, str]) -> bytes:
+    """A table as it stands in the JSON of all, of which it is the table number `index`."""
+    return f"{', ' if index else ''}{json.dumps(name)}: {{{', '.join(lines.values())}}}".encode()
 
 
 def canonical(record: Record) -> str:

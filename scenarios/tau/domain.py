@@ -196,6 +196,13 @@ class Domain:
             split: the split.
             strict: the option transfer="strict" of `TauEnv`.
         """
+        return dict(self._baselines(split, strict))
+
+    @cached_property
+    def _baselines(self) -> Any:
+        return lru_cache(None)(self._play_baselines)
+
+    def _play_baselines(self, split: str, strict: bool) -> dict[str, tuple[float, ...]]:
         rewards: dict[str, list[float]] = {"noop": [], "transfer": [], "gold-without-words": [], "gold": []}
         for index, task in enumerate(self.splits[split]):
             fresh, goal = self.session(task), self.goal(split, index)

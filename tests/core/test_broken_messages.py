@@ -11,6 +11,7 @@ import pytest
 from marl_gem import MultiAgentEnv
 from marl_gem.messages import Channel
 from marl_gem.testing import Plan, check_env
+from marl_gem.types import Observation
 from tests.core.conformance import Town
 
 BROKEN: list[Any] = []
@@ -30,8 +31,8 @@ def seen(pattern: str) -> Callable[[type[MultiAgentEnv]], type[MultiAgentEnv]]:
 class ShowsGuestsWhatWasBefore(Town):
     channels = {**Town.channels, "square": Channel(lambda env: env.agents)}  # noqa: RUF012
 
-    def observe(self, agent: str) -> str:
-        return "\n".join(map(str, self.messages)) if agent == "eve" else super().observe(agent)
+    def observe(self, agent: str) -> Observation:
+        return "\n".join(map(str, self.message_log)) if agent == "eve" else super().observe(agent)
 
 
 @seen("info shows '(cat|dan)' .* was sent to \\['bob'\\] only")
@@ -45,7 +46,7 @@ class RepeatsInInfos(Town):
 @seen("info shows 'ann' .*legal_actions.* was sent to \\['dan'\\] only")
 class ListsWhatWasSent(Town):
     def legal_actions(self, agent: str) -> list[str]:
-        return ["Hello.", *(message.text for message in self.messages[-1:])]
+        return ["Hello.", *(message.text for message in self.message_log[-1:])]
 
 
 @seen("'Good morning. mark0mark' of 'the scenario' was sent to \\['ann'")
@@ -54,13 +55,13 @@ class SaysInPublicWhatItWhispers(Town):
         super().send(text, ["ann"] if to is None else to, sender)
 
     def observe(self, agent: str) -> str:
-        return f"{self.messages[0].text}\n{super().observe(agent)}"
+        return f"{self.message_log[0].text}\n{super().observe(agent)}"
 
 
 @seen("'ann' was sent 'Good morning. mark0mark', but observes 'mayor: ")
 class ForgetsTheFirstLine(Town):
     def observe(self, agent: str) -> str:
-        return super().observe(agent).partition("\n")[2]
+        return str(super().observe(agent)).partition("\n")[2]
 
 
 @seen("'.*' is sent to '.*' twice in a step")

@@ -513,7 +513,7 @@ IsNotWhatIsRegistered.scenario = "game:KuhnPoker-v0"
 @breaks("messages", "observe shows '.*was sent to \\[.*\\] only\nseed 0")
 class ShowsAllMessages(Town):
     def observe(self, agent: str) -> str:
-        return "\n".join(map(str, self.messages))
+        return "\n".join(map(str, self.message_log))
 
 
 @pytest.mark.parametrize(("make", "check", "seen", "expected"), BROKEN)

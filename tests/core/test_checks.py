@@ -33,6 +33,7 @@ from tests.core.conformance import (
     Together,
     Town,
 )
+from tests.suites import sampled
 
 
 @pytest.mark.parametrize("make", [Rolls, Talk, Together, Club, Desk, Town])
@@ -160,7 +161,7 @@ SLOW_PUZZLES = ("ta:Sudoku", "ta:Sokoban", "ta:RushHour")
 
 REGISTERED = [
     pytest.param(scenario.id, marks=pytest.mark.long if scenario.id.startswith(SLOW_PUZZLES) else ())
-    for scenario in marl_gem.list()
+    for scenario in sampled(marl_gem.list())
     if not scenario.unavailable
 ]
 

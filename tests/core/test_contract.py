@@ -460,7 +460,7 @@ def test_promise_8_what_is_sent_is_shown_once_to_exactly_its_hearers() -> None:
         observations, *_, infos = env.step({agent: f"{agent} in step {env.steps + 1}" for agent in env.acting})
         for agent, info in infos.items():
             shown[agent] += info.get("final_observation", "").splitlines()
-    heard = {agent: [str(message) for message in env.messages if agent in message.hearers] for agent in shown}
+    heard = {agent: [str(message) for message in env.message_log if agent in message.hearers] for agent in shown}
     assert {agent: sorted(lines) for agent, lines in shown.items()} == {
         agent: sorted(lines) for agent, lines in heard.items()
     }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import marl_gem
-from marl_gem import MultiAgentEnv, ParallelSelector, SequentialSelector
+from marl_gem import AgentSelector, MultiAgentEnv, ParallelSelector, SequentialSelector
 from marl_gem.errors import ScenarioFault
 from marl_gem.messages import Channel
 from marl_gem.policies import ScriptedPolicy
@@ -25,7 +25,7 @@ class Room(MultiAgentEnv):
     """Agents speak to everybody, or to "@team" or "@bob,cat"; "leave" leaves, "bring eve" lets eve join."""
 
     possible_agents = ("ann", "bob", "cat")
-    selector = SequentialSelector()
+    selector: AgentSelector = SequentialSelector()
     max_steps = 12
     channels: Mapping[str, Channel] = {"team": Channel(("ann", "bob"))}
 
@@ -92,7 +92,7 @@ def test_who_joins_hears_what_is_sent_from_then_on_and_who_leaves_misses_nothing
     env.step({"ann": "leave"})
     assert env.observe("eve") == "ann: leave"
     env.step({"bob": "late"})
-    assert env.messages[-1].hearers == ("cat", "eve")
+    assert env.message_log[-1].hearers == ("cat", "eve")
 
 
 def test_a_backlog_is_heard_by_new_members_once_in_the_order_in_which_it_was_sent() -> None:
@@ -117,7 +117,7 @@ def test_a_backlog_is_heard_by_new_members_once_in_the_order_in_which_it_was_sen
     env.step({"ann": "@club third"})
     env.step({"bob": "x"})
     assert env.observe("cat") == "ann: third\nbob: x"
-    assert env.messages[1].hearers == ("bob", "cat")
+    assert env.message_log[1].hearers == ("bob", "cat")
 
 
 def test_a_fork_goes_on_with_messages_of_its_own() -> None:
@@ -125,10 +125,10 @@ def test_a_fork_goes_on_with_messages_of_its_own() -> None:
     play(env, "one")
     fork = env.fork()
     fork.step({"bob": "in the fork"})
-    assert env.observe("cat") == "Talk.\nann: one" and len(env.messages) == 2
+    assert env.observe("cat") == "Talk.\nann: one" and len(env.message_log) == 2
     assert fork.observe("cat") == "Talk.\nann: one\nbob: in the fork"
     env.reset(seed=0)
-    assert [message.text for message in env.messages] == ["Talk."]
+    assert [message.text for message in env.message_log] == ["Talk."]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_steps_in_a_record_are_those_of_its_turns_with_tools_too() -> None:
 def test_wrappers_forward_messages(tmp_path: Path) -> None:
     env = RecordEpisodes(ShowHistory(Room()), tmp_path)
     play(env, "one", "two", "three")
-    assert env.messages == env.unwrapped.messages and len(env.messages) == 4
+    assert env.message_log == env.unwrapped.message_log and len(env.message_log) == 4
     assert [str(message) for message in env.new_messages("ann")] == ["bob: two", "cat: three"]
     env.close()
     line = (tmp_path / "episodes.jsonl").read_text().splitlines()[-1]

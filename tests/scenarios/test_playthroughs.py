@@ -16,10 +16,11 @@ from marl_gem import MultiAgentEnv, ParallelSelector, Role, SequentialSelector, 
 from marl_gem.errors import RecordError, UnknownScenario
 from marl_gem.testing import playthrough, playthrough_file, replay
 from marl_gem.types import Metadata
+from tests.suites import sampled
 
 FOLDER = Path(__file__).parents[1] / "playthroughs"
 ALL = [scenario.id for scenario in marl_gem.list()]
-AVAILABLE = [scenario.id for scenario in marl_gem.list() if not scenario.unavailable]
+AVAILABLE = [scenario.id for scenario in sampled(marl_gem.list()) if not scenario.unavailable]
 
 
 BORROWED = {"tau:retail-v0", "tau:airline-v0"}

@@ -104,7 +104,7 @@ def take_part(rank: int, port: int, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_have_the_gradients_and_weights_of_one(tmp_path: Path) -> None:
-    context, port = multiprocessing.get_context("spawn"), free_port()
+    context, port = multiprocessing.get_context("forkserver"), free_port()  # among all tests it has torch already
     workers = [context.Process(target=take_part, args=(rank, port, tmp_path)) for rank in range(PROCESSES)]
     for worker in workers:
         worker.start()

@@ -1,0 +1,1 @@
+"""What runs inside worker processes: code that is sent there, and imports nothing of the rest."""
