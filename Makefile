@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 # How many processes run the tests.
 WORKERS ?= 2
 
-.PHONY: help setup demo test test-long chaos docs test-install test-litellm test-numeric test-vllm lint style bench clean
+.PHONY: help setup demo test test-long chaos docs test-install test-litellm test-numeric test-vllm test-integrations lint style bench clean
 
 help:
 	@echo "make demo   train a small policy by self-play on TextArena's TicTacToe"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-litellm  test hosted models through litellm, in an environment of its own"
 	@echo "make test-numeric  train with tianshou, RLlib and Stable-Baselines3, in an environment of its own (2 GB)"
 	@echo "make test-vllm     test against a real vLLM server on the CPU, in an environment of its own (3.5 GB)"
+	@echo "make test-integrations  test with TRL, verifiers, OpenEnv, ..., in an environment each; NAMES=\"trl\" for some"
 	@echo "make lint   check style and types only"
 	@echo "make bench  run the benchmarks, one JSON line each (about 45 minutes)"
 	@echo "make clean  remove the virtual environments (runs/ stays)"
@@ -29,7 +30,7 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("marl_gem needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[textarena,train,graph,pettingzoo,llm,eval,search,mcp,reasoning,math,qa,dev,docs]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[textarena,train,graph,pettingzoo,llm,eval,search,mcp,reasoning,math,qa,code,dev,docs]"
 	@touch $@
 
 demo: setup
@@ -86,6 +87,23 @@ test-vllm: setup .venv-vllm/.ready
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
+# Trainers want other versions of what they share, so each has an environment. uv is quick at these, but on its own would
+# take torch's CUDA build: so pip installs torch first.
+INTEGRATIONS := trl openenv verifiers tinker skyrl-gym verl
+WITH_TORCH := trl tinker verl
+
+test-integrations:
+	@for name in $(or $(NAMES),$(INTEGRATIONS)); do \
+		$(MAKE) --no-print-directory .venv-integrations/$$name/.ready || exit 1; \
+		OMP_NUM_THREADS=1 .venv-integrations/$$name/bin/python -m pytest tests/integrations/test_$$(echo $$name | tr - _).py || exit 1; \
+	done
+
+.venv-integrations/%/.ready: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check uv $(if $(filter $*,$(WITH_TORCH)),"$(TORCH)")
+	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --editable ".[$*,llm,textarena]" hypothesis pytest $(if $(filter $*,verl),cachetools fastapi uvicorn)
+	@touch $@
+
 lint: style
 	$(BIN)/mypy
 
@@ -97,4 +115,4 @@ bench: setup
 	@for file in benchmarks/*.py; do $(BIN)/python $$file; done
 
 clean:
-	rm -rf $(VENV) .venv-litellm .venv-numeric .venv-vllm
+	rm -rf $(VENV) .venv-litellm .venv-numeric .venv-vllm .venv-integrations

@@ -46,14 +46,16 @@ Observation: TypeAlias = str | list[ContentPart]
 class Message(TypedDict):
     """One chat message: of the role system, user, assistant or tool.
 
-    An assistant's message may have the ids of the tokens that were sampled, and the model's reasoning. A tool's
-    message has the tool's `name`; such messages answer the calls of the last assistant's message in order.
+    An assistant's message may have the ids of the tokens that were sampled, the model's reasoning, and the ids that its
+    server gave to its calls of tools. A tool's message has the tool's `name`; such messages answer the calls of the
+    last assistant's message in order.
     """
 
     role: str
     content: str | list[ContentPart]
     token_ids: NotRequired[tuple[int, ...]]
     reasoning: NotRequired[str]
+    call_ids: NotRequired[tuple[str, ...]]
     name: NotRequired[str]
 
 
@@ -201,6 +203,10 @@ class Response(msgspec.Struct, frozen=True, omit_defaults=True):
 
     # Fields of the request that should have shaped the answer and were not sent, because the server does not take them.
     unsent: tuple[str, ...] = ()
+
+    # The ids that the server gave to the calls of tools, in their order, where it returned them apart from the text.
+    # They are sent back with the calls and their results.
+    call_ids: tuple[str, ...] = ()
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):

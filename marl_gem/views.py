@@ -65,14 +65,18 @@ def chat(role: Role, history: Sequence[Exchange]) -> list[Message]:
     """The full conversation: the role as system message, then all observations and responses.
 
     The result of a tool is a message with the role "tool". A response comes with its tokens, and with its reasoning
-    if it has some.
+    and the ids of its calls if it has some.
     """
     messages = _system(role)
     for observation, response in history:
         messages += _observed(observation)
         if response is not None:
             answer: Message = {"role": "assistant", "content": response.text, "token_ids": response.token_ids}
-            messages.append({**answer, "reasoning": response.reasoning} if response.reasoning else answer)
+            if response.reasoning:
+                answer["reasoning"] = response.reasoning
+            if response.call_ids:
+                answer["call_ids"] = response.call_ids
+            messages.append(answer)
     return messages
 
 
@@ -266,10 +270,13 @@ def _join(contents: Iterable[Observation]) -> Observation:
 
 def without_reasoning(messages: Sequence[Message]) -> list[Message]:
     """The same chat without reasoning. A response that had some loses its tokens too, which hold the reasoning."""
-    return [
-        {"role": message["role"], "content": message["content"]} if message.get("reasoning") else message
-        for message in messages
-    ]
+    kept: list[Message] = []
+    for message in messages:
+        if message.get("reasoning"):
+            spoken: Message = {"role": message["role"], "content": message["content"]}
+            message = {**spoken, "call_ids": message["call_ids"]} if "call_ids" in message else spoken
+        kept.append(message)
+    return kept
 
 
 def cut(history: Sequence[Exchange], exchanges: int) -> list[Exchange]:

@@ -30,6 +30,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "Conversions": ("convert",),
     "Testing": ("testing",),
     "Trainers": ("trainers",),
+    "Integrations": ("integrations",),
     "Scenarios": ("scenarios",),
 }
 """Each area's modules or packages, without the leading `marl_gem.`."""
@@ -43,10 +44,13 @@ LONGEST_VALUE = 60
 LEFT_OUT = (
     "cli",
     "links",
+    "scenarios.tasks.code.problems",
     "scenarios.textarena",
+    *(f"integrations.{part}" for part in ("openenv", "skyrl_gym", "tinker", "trl", "verifiers", "verl")),
     *(f"scenarios.tau.{part}" for part in ("airline", "retail", "common", "desk", "mini", "official", "tool")),
 )
-"""Modules and packages that are no API, or that other pages show: the commands, and what scenarios consist of."""
+"""Modules and packages that are no API, or that other pages show: the commands, adapters to trainers, what scenarios
+consist of."""
 
 
 def modules() -> list[str]:

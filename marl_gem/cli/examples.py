@@ -25,6 +25,7 @@ EXAMPLES = {
     "tournament": (
         "tournament game:KuhnPoker-v0 --player old=runs/kuhn@100 --player new=runs/kuhn --player luck=random -n 200",
     ),
+    "mcp": ("mcp game:TicTacToe-v0 --seat player_1=scripted:perfect", "mcp tau:desk-v0 --as assistant"),
     "train": (
         "train tictactoe",
         "train game:KuhnPoker-v0 --set training.updates=100 --name kuhn",

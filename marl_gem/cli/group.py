@@ -29,6 +29,7 @@ COMMANDS = {
     "tournament": _Listed(
         _PLAY, "evaluate:tournament", "Let players meet, each in every seat equally often, and rate them."
     ),
+    "mcp": _Listed(_PLAY, "mcp:serve", "Offer a seat of a scenario as an MCP server."),
     "train": _Listed(_TRAIN, "train:train", "Train by self-play or co-evolution."),
     "view": _Listed(_RUNS, "view:view", "Look at runs and episodes, in the browser or in the terminal."),
     "compare": _Listed(_RUNS, "compare:compare_runs", "Compare two runs, paired by task and seed."),

@@ -43,7 +43,7 @@ from marl_gem.export.native_calls import with_native_calls
 from marl_gem.export.parquet import parquet_writer
 from marl_gem.export.selection import EVERYTHING, Selection, select
 from marl_gem.export.target import export_target
-from marl_gem.llm.wire import function_schema
+from marl_gem.llm.wire_messages import function_schema
 from marl_gem.prefixes import prefix_groups
 from marl_gem.runs.outcomes import Outcome
 from marl_gem.runs.reader import RunReader
@@ -148,9 +148,9 @@ def rows(
         role = episode.roles.get(agent, Role())
         turns = [(number, turn) for number, turn in enumerate(episode.turns, 1) if turn.agent == agent]
         for sequence in _sequences(turns):
-            messages, images = _messages(role, turns, sequence)
+            messages, images, ids = _messages(role, turns, sequence)
             if native_calls:
-                messages = with_native_calls(messages)
+                messages = with_native_calls(messages, ids)
             yield _clean(
                 {
                     "run": "",
@@ -219,22 +219,27 @@ def _sequence(turns: Sequence[tuple[int, Turn]]) -> _Sequence:
     return sequence
 
 
-def _messages(role: Role, turns: Sequence[tuple[int, Turn]], sequence: _Sequence) -> tuple[list[Row], list[str]]:
-    """The conversation up to the sequence's end, as the chat view writes it, and the URLs of its images."""
+def _messages(
+    role: Role, turns: Sequence[tuple[int, Turn]], sequence: _Sequence
+) -> tuple[list[Row], list[str], dict[int, tuple[str, ...]]]:
+    """The conversation up to the sequence's end, as the chat view writes it, the URLs of its images, and the ids of the
+    calls in its messages."""
     seen = [(number, turn) for number, turn in turns if number <= sequence.turns[-1]]
     answers = iter(seen)
     messages: list[Row] = []
     images: list[str] = []
+    ids: dict[int, tuple[str, ...]] = {}
     for message in views.chat(role, [views.Exchange(turn.observation, turn.response) for _, turn in seen]):
         if message["role"] == "assistant":
             number, turn = next(answers)
             content, _ = _text(message["content"])
+            ids[len(messages)] = turn.response.call_ids
             messages.append(_message("assistant", content, turn.response.reasoning, train=number in sequence.turns))
             continue
         content, shown = _text(message["content"])
         messages.append(_message(message["role"], content, name=message.get("name", "")))
         images += shown
-    return messages, images
+    return messages, images, ids
 
 
 def _message(role: str, content: str, reasoning: str = "", name: str = "", train: bool = False) -> Row:

@@ -14,6 +14,7 @@ from marl_gem.export.selection import EVERYTHING, Selected, Selection, select
 from marl_gem.export.target import export_target
 from marl_gem.runs.parts import Part, observation_parts, response_parts
 from marl_gem.runs.reader import RunReader
+from marl_gem.tools.calls import ids_of_calls
 from marl_gem.types import Episode, Role, Turn
 
 if TYPE_CHECKING:
@@ -205,9 +206,11 @@ def _conversation(turns: Sequence[Turn]) -> Iterator[ChatMessage]:
         if rest or not seen:
             yield ChatMessageUser(content=[_content(part) for part in rest], metadata=about)
         parts = response_parts(turn.response)
+        made = [part for part in parts if part.kind == "call"]
+        ids = ids_of_calls(turn.response.call_ids, len(made), f"call-{number}-{{}}".format)
         last_calls[turn.agent] = calls = [
-            ToolCall(f"call-{number}-{index}", _clean(part.name), json.loads(_clean(part.text)))
-            for index, part in enumerate(part for part in parts if part.kind == "call")
+            ToolCall(_clean(id), _clean(part.name), json.loads(_clean(part.text)))
+            for id, part in zip(ids, made, strict=True)
         ]
         content: list[Any] = [
             ContentReasoning(reasoning=_clean(part.text))

@@ -10,16 +10,15 @@ import json
 import math
 import re
 import time
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from marl_gem.errors import LLMError
 from marl_gem.llm import Sampling
-from marl_gem.tools.calls import read_calls, write_call
-from marl_gem.types import ContentPart, Message, Response, ToolCall, ToolSpec, read_json
+from marl_gem.llm.wire_messages import function_schema, write_messages
+from marl_gem.tools.calls import write_call
+from marl_gem.types import Message, Response, ToolSpec, read_json
 
 # Requests
 
@@ -109,93 +108,6 @@ def write_json(body: object) -> bytes:
         return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def write_messages(messages: Sequence[Message], *, native: bool) -> list[dict[str, Any]]:
-    """Convert messages to those of the API.
-
-    With `native`, tool calls in an assistant's text become tool calls of the API, if all can be parsed and all have a
-    result, which the API requires. Other calls stay in the text, and their results become user messages, in the tags
-    that Hermes and Qwen templates use. The reasoning of a message, if it was kept, precedes its text in think tags.
-    """
-    written: list[dict[str, Any]] = []
-    unanswered: deque[str] = deque()
-    count = 0
-    for index, message in enumerate(messages):
-        role, content = message["role"], message["content"]
-        if role == "assistant":
-            text = _text(content)
-            spoken, calls = _native_calls(text, messages, index) if native else (text, [])
-            reasoning = f"<think>\n{message['reasoning']}\n</think>\n\n" if message.get("reasoning") else ""
-            line: dict[str, Any] = {"role": role, "content": reasoning + spoken}
-            if calls:
-                ids = [f"call{number:05}" for number in range(count, count + len(calls))]  # Mistral: 9 characters
-                line["tool_calls"] = [_write_call(id, call) for id, call in zip(ids, calls, strict=True)]
-                unanswered.extend(ids)
-                count += len(calls)
-            written.append(line)
-        elif role == "tool" and unanswered:
-            written.append({"role": role, "tool_call_id": unanswered.popleft(), "content": _text(content)})
-        elif role == "tool":
-            answer = f"<tool_response>\n{_text(content)}\n</tool_response>"
-            if index and messages[index - 1]["role"] == "tool":  # templates may require that roles alternate
-                written[-1]["content"] += "\n" + answer
-            else:
-                written.append({"role": "user", "content": answer})
-        else:
-            written.append({"role": role, "content": _content(content)})
-    return written
-
-
-def _native_calls(text: str, messages: Sequence[Message], index: int) -> tuple[str, list[ToolCall]]:
-    """The text of message `index` without its tool calls, and the calls.
-
-    The complete text and no calls, if a call is broken or their number is not that of the results that follow.
-    """
-    spoken, found = read_calls(text)
-    calls = [call for call in found if isinstance(call, ToolCall)]
-    results = 0
-    while index + results + 1 < len(messages) and messages[index + results + 1]["role"] == "tool":
-        results += 1
-    return (spoken, calls) if len(calls) == len(found) == results else (text, [])
-
-
-def _write_call(id: str, call: ToolCall) -> dict[str, Any]:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
-    return {"id": id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
-
-
-def function_schema(tool: ToolSpec) -> dict[str, Any]:
-    """The schema of a tool for chat APIs and templates; some require one for tools without parameters too."""
-    parameters = tool.parameters or {"type": "object", "properties": {}}
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
-    }
-
-
-def _content(content: str | list[ContentPart]) -> str | list[dict[str, Any]]:
-    if isinstance(content, str) or all(part.get("type") != "image" for part in content):
-        return _text(content)
-    return [_write_part(part) for part in content]
-
-
-def _write_part(part: ContentPart) -> dict[str, Any]:
-    if part.get("type") == "image":
-        return {"type": "image_url", "image_url": {"url": part["url"]}}
-    return {"type": "text", "text": _text([part])}
-
-
-def _text(content: str | list[ContentPart]) -> str:
-    if isinstance(content, str):
-        return content
-    for part in content:
-        if part.get("type") not in ("text", "tool_result"):
-            raise LLMError(
-                f"a chat API cannot express a part of the type {part.get('type')!r} here: "
-                "users may send text and images, all others text"
-            )
-    return "\n".join(part["text"] for part in content)
-
-
 # Replies
 
 MAX_COUNT = 10**9
@@ -219,6 +131,7 @@ class _Function(msgspec.Struct):
 
 class _Call(msgspec.Struct):
     function: _Function
+    id: Any = None
 
 
 class _Message(msgspec.Struct):
@@ -338,7 +251,18 @@ def read_response(
         reasoning=reasoning,
         cost=cost,
         seconds=round(seconds, 6),
+        call_ids=_call_ids(message.tool_calls or ()),
     )
+
+
+MAX_ID = 100_000
+"""The most characters of the ids of a response's calls; litellm writes what a model has thought into them."""
+
+
+def _call_ids(calls: Sequence[_Call]) -> tuple[str, ...]:
+    """The ids of calls; none unless each has its own, as requests need them."""
+    ids = [call.id for call in calls if isinstance(call.id, str) and call.id]
+    return tuple(ids) if len({*ids}) == len(calls) and sum(map(len, ids)) <= MAX_ID else ()
 
 
 def _check_answer(choice: _Choice) -> None:

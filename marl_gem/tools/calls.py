@@ -8,6 +8,7 @@ the Hermes and Qwen chat templates.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from marl_gem.types import ToolCall, read_json
@@ -55,6 +56,17 @@ def write_call(name: str, arguments: dict[str, Any] | str) -> str:
     call = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {written or "{}"}}}'
     call = call.replace("</", "<\\/")  # the same JSON, and no closing tag within it
     return OPEN + call + CLOSE
+
+
+def ids_of_calls(given: Sequence[str], count: int, made: Callable[[int], str]) -> list[str]:
+    """The ids of a response's calls: those that its server gave them (`Response.call_ids`), if it gave one to each.
+
+    Args:
+        given: the server's.
+        count: how many calls the response has.
+        made: makes the id of the call at an index where the server gave none.
+    """
+    return list(given) if len(given) == count else [made(index) for index in range(count)]
 
 
 def _read_call(text: str) -> ToolCall | BrokenCall:

@@ -165,7 +165,7 @@ def load_reward(source: str | Reward | Callable[..., Any]) -> Reward:
     if isinstance(source, str):
         name, _, rest = source.partition(":")
         if name in RUBRICS:
-            found = find_object("marl_gem.tools.rubrics", name, source)
+            found = find_object(RUBRICS[name], name, source)
             with foreign_code(f"the reward {source!r} cannot be made", ConfigError, but=(MarlGemError,)):
                 return of_last_response(found, name, **read_values(rest, source))
         if not rest or "=" in rest:
@@ -180,15 +180,18 @@ def load_reward(source: str | Reward | Callable[..., Any]) -> Reward:
         raise ConfigError(str(error)) from error
 
 
-RUBRICS = ("exact_match", "f1", "matches", "fits_schema")
-"""Functions of `marl_gem.tools.rubrics` that a text can name; they score an agent's last response."""
+RUBRICS = {
+    **dict.fromkeys(("exact_match", "f1", "matches", "fits_schema"), "marl_gem.tools.rubrics"),
+    "unit_tests": "marl_gem.tools.unit_tests",
+}
+"""Functions that a text can name, with their modules; they score an agent's last response."""
 
 
-def of_last_response(rubric: Callable[..., float], name: str = "", **values: Any) -> Reward:
+def of_last_response(rubric: Callable[..., Value], name: str = "", **values: Any) -> Reward:
     """A reward that scores the text of an agent's last response; 0 if it has none.
 
     Args:
-        rubric: takes the text, and these values by name.
+        rubric: takes the text, and these values by name; it may be asynchronous.
         name: of the reward; by default the rubric's.
 
     Raises:
@@ -196,7 +199,7 @@ def of_last_response(rubric: Callable[..., float], name: str = "", **values: Any
     """
     inspect.signature(rubric).bind("", **values)
 
-    def score(episode: Episode, agent: str) -> float:
+    def score(episode: Episode, agent: str) -> Value:
         turns = episode.turns_of(agent)
         return rubric(turns[-1].response.text, **values) if turns else 0.0
 

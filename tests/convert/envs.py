@@ -23,8 +23,7 @@ from marl_gem import DirectedSelector, MultiAgentEnv, ParallelSelector, Role, Se
 from marl_gem.convert import FreeText, from_gymnasium  # noqa: E402
 from marl_gem.errors import MissingPackage  # noqa: E402
 from marl_gem.types import Metadata  # noqa: E402
-from tests import toys  # noqa: E402
-from tests.suites import sampled  # noqa: E402
+from tests import suites, toys  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 TAXI = max(id for id in gymnasium.registry if id.startswith("Taxi-v"))
@@ -133,7 +132,7 @@ HERE: dict[str, Callable[[], MultiAgentEnv]] = {
     "Debate": Debate,
     "Quiz": Quiz,
 }
-REGISTERED = {scenario.id: scenario for scenario in sampled(marl_gem.list()) if not scenario.unavailable}
+REGISTERED = {scenario.id: scenario for scenario in suites.sampled(marl_gem.list()) if not scenario.unavailable}
 QUICK_SEEDS = {"ta:Sudoku-v0-hard": 6}
 """Where a reset may take many seconds: a seed with which it does not."""
 

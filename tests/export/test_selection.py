@@ -144,7 +144,7 @@ def test_native_calls_stand_beside_the_text() -> None:
 
 def test_a_call_that_cannot_be_read_stays_in_the_text() -> None:
     text = "<tool_call>{oh</tool_call>"
-    (message,) = with_native_calls([{"role": "assistant", "content": text}])
+    (message,) = with_native_calls([{"role": "assistant", "content": text}], {})
     assert (message["content"], message["tool_calls"]) == (text, [])
 
 

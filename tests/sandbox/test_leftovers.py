@@ -13,6 +13,7 @@ import pytest
 
 from marl_gem.errors import SandboxError
 from marl_gem.tools.sandbox import Limits, PythonSession, Sandbox
+from marl_gem.tools.sandbox.confinement import View
 from marl_gem.tools.sandbox.connection import Connection
 from tests.sandbox.machine import confined
 from tests.sandbox.processes import descendants, descendants_of_this, is_alive, wait_until
@@ -53,7 +54,7 @@ def test_a_run_leaves_no_process_and_no_file() -> None:
 def test_a_session_outlives_the_thread_that_started_it() -> None:
     """bubblewrap dies with the thread that started it, so another thread than the caller's must."""
     connections = []
-    thread = threading.Thread(target=lambda: connections.append(Connection(Limits(), "bubblewrap", ())))
+    thread = threading.Thread(target=lambda: connections.append(Connection(Limits(), "bubblewrap", View())))
     thread.start()
     thread.join()
     try:

@@ -18,7 +18,7 @@ import marl_gem
 from marl_gem.cli import main
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import LLMError
-from marl_gem.llm.wire import write_messages
+from marl_gem.llm.wire_messages import write_messages
 from marl_gem.policies import LLMPolicy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import retail

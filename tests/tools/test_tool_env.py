@@ -35,16 +35,16 @@ class Sums(MultiAgentEnv):
 
     def _reset(self, options: Mapping[str, Any]) -> None:
         super()._reset(options)
-        self.messages: list[str] = []
+        self.spoken: list[str] = []
 
     def observe(self, agent: str) -> str:
-        return f"{agent}: what is 17 + {self.steps}? So far: {self.messages}"
+        return f"{agent}: what is 17 + {self.steps}? So far: {self.spoken}"
 
     def role(self, agent: str) -> Role:
         return Role("You add.", (ToolSpec("ring"),) if agent == "bob" else ())
 
     def _process_action(self, agent: str, action: str) -> None:
-        self.messages.append(action)
+        self.spoken.append(action)
         self.rewards[agent] = float(action == str(17 + self.steps - 1))
 
 
@@ -67,7 +67,7 @@ Env = TypeVar("Env", bound=MultiAgentEnv)
 
 def messages_of(env: Any) -> list[str]:
     """All actions that the scenario got."""
-    actions: list[str] = env.unwrapped.messages
+    actions: list[str] = env.unwrapped.spoken
     return actions
 
 

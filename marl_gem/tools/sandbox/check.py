@@ -15,10 +15,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from marl_gem.errors import SandboxError
 from marl_gem.tools.sandbox.connection import Backend, Connection
 from marl_gem.tools.sandbox.inside.tests import FAILED, NO_PROGRAM, PASSED
 from marl_gem.tools.sandbox.limits import Completed, Ended, Limits
-from marl_gem.tools.sandbox.sandbox import Sandbox, run_request
+from marl_gem.tools.sandbox.sandbox import Sandbox, StartedSandbox, run_request
 
 Outcome = Literal["passed", "failed", "error", "syntax", "timeout", "memory", "output", "killed"]
 
@@ -54,6 +55,7 @@ def check(
     limits: Limits | None = None,
     backend: Backend = "bubblewrap",
     packages: Sequence[str | Path] = (),
+    stop: bool = False,
 ) -> list[Verdict]:
     """Test a program, with each test from a fresh start.
 
@@ -64,21 +66,46 @@ def check(
             a function changes stays unchanged for the test.
         limits: what the program may use, for each test.
         backend, packages: as of `Sandbox`.
+        stop: whether to stop at the first test that does not pass.
 
     Returns:
-        A verdict for each test.
+        A verdict for each test that was run.
 
     Raises:
         SandboxUnavailable: this machine cannot confine programs.
         SandboxError: a sandbox failed; this says nothing about the program.
     """
     sandbox = Sandbox(limits, backend, packages)
-    return [
-        _by_output(sandbox, code, test) if isinstance(test, Case) else _by_code(sandbox, code, test) for test in tests
-    ]
+    started: StartedSandbox | None = None
+    verdicts = []
+    try:
+        for test in tests:
+            if isinstance(test, Case):
+                started = _emptied(sandbox, started)
+                verdicts.append(_by_output(started, code, test))
+            else:
+                verdicts.append(_by_code(sandbox, code, test))
+            if stop and not verdicts[-1].passed:
+                break
+    finally:
+        if started is not None:
+            started.close()
+    return verdicts
 
 
-def _by_output(sandbox: Sandbox, code: str, case: Case) -> Verdict:
+def _emptied(sandbox: Sandbox, started: StartedSandbox | None) -> StartedSandbox:
+    """A sandbox without files and processes: this one, if all that was left there can be removed."""
+    if started is not None:
+        try:
+            started.wipe()
+        except SandboxError:
+            started.close()
+        else:
+            return started
+    return sandbox.start()
+
+
+def _by_output(sandbox: StartedSandbox, code: str, case: Case) -> Verdict:
     completed = sandbox.run(code, case.stdin)
     last_line = completed.stderr.rstrip().rpartition("\n")[2]
     if completed.ended != "exit" or completed.exit_code != 0:
@@ -101,9 +128,9 @@ def _by_code(sandbox: Sandbox, code: str, test: str) -> Verdict:
     """Run program and test side by side. When either is over, its end of the channel closes, and so the other ends."""
     limits, theirs, ours = sandbox.limits, *socket.socketpair()
     with closing(theirs), closing(ours):
-        program = Connection(limits, sandbox.backend, sandbox.packages, theirs)
+        program = Connection(limits, sandbox.backend, sandbox.view, theirs)
         try:
-            tester = Connection(Limits(wall=limits.wall + 1), sandbox.backend, sandbox.packages, ours)
+            tester = Connection(Limits(wall=limits.wall + 1), sandbox.backend, sandbox.view, ours)
         except BaseException:
             program.close()
             raise

@@ -14,8 +14,9 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from marl_gem.errors import SandboxUnavailable
 from marl_gem.tools.sandbox.limits import Limits
@@ -32,6 +33,19 @@ SETTINGS = ("alternatives", "ld.so.cache", "localtime", "ssl/certs")
 
 ENVIRONMENT = {"HOME": "/tmp", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The environment of programs, with PATH. Libraries reserve address space for each thread, which counts as memory."""
+
+
+class View(NamedTuple):
+    """What programs see of files besides the system and /tmp."""
+
+    packages: tuple[Path, ...] = ()
+    """Folders with Python packages, read-only."""
+
+    folders: tuple[str, ...] = ()
+    """Paths of writable folders, empty at first."""
+
+    mounts: tuple[tuple[str, Path], ...] = ()
+    """Paths inside, and the files or folders that stand there, read-only."""
 
 
 def environment() -> dict[str, str]:
@@ -117,14 +131,14 @@ def read_only(path: Path) -> list[str]:
     return [*folders, "--ro-bind", str(path), str(path)]
 
 
-def command(limits: Limits, user: int | None, packages: Sequence[Path], filter_file: int) -> list[str]:
+def command(limits: Limits, user: int | None, view: View, files: Mapping[str, int]) -> list[str]:
     """The command line of bubblewrap, up to the program.
 
     Args:
         limits: the sandbox's limits.
         user: the user id of its programs where this process is root's, else None.
-        packages: folders that are mounted read-only.
-        filter_file: the file descriptor that the filter of system calls is read from.
+        view: what programs see of files.
+        files: the file descriptors that `contents` are read from, by their names.
     """
     options = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if user is None:
@@ -134,6 +148,9 @@ def command(limits: Limits, user: int | None, packages: Sequence[Path], filter_f
     options += ["--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
     for name, value in environment().items():
         options += ["--setenv", name, value]
+    mode = "0755" if user is None else "1777"
+    for folder in view.folders:  # before the system: Python may lie within one
+        options += ["--perms", mode, "--size", str(limits.disk), "--tmpfs", folder]
     options += system_mounts()
     options += ["--proc", "/proc", "--dir", "/dev"]
     for name in DEVICES:
@@ -141,10 +158,25 @@ def command(limits: Limits, user: int | None, packages: Sequence[Path], filter_f
     for name, number in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         options += ["--symlink", f"/proc/self/fd{number}", f"/dev/{name}"]
     options += ["--perms", "1777", "--size", str(limits.disk), "--tmpfs", "/tmp", "--symlink", "/tmp", "/dev/shm"]
-    for path in packages:
+    for path in view.packages:
         options += read_only(path)
-    options += ["--remount-ro", "/", "--chdir", "/tmp", "--seccomp", str(filter_file)]
+    for inside, path in view.mounts:
+        options += ["--ro-bind", str(path), inside]
+    for name in ("passwd", "group"):
+        options += ["--perms", "0444", "--ro-bind-data", str(files[name]), f"/etc/{name}"]
+    options += ["--remount-ro", "/", "--chdir", "/tmp", "--seccomp", str(files["filter"])]
     return [bubblewrap(), *options, "--"]
+
+
+def contents(user: int | None) -> dict[str, bytes]:
+    """What bubblewrap reads: the filter of system calls, and files by which programs find a name for their user."""
+    number = 1000 if user is None else user
+    passwd = f"root:x:0:0:root:/:/bin/sh\nuser:x:{number}:{number}:user:/tmp:/bin/bash\n"
+    return {
+        "filter": filter_program(),
+        "passwd": passwd.encode(),
+        "group": f"root:x:0:\nuser:x:{number}:\n".encode(),
+    }
 
 
 def bubblewrap() -> str:

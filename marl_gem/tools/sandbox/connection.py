@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
@@ -22,15 +22,16 @@ from typing import Any, Literal
 
 from marl_gem.errors import SandboxError
 from marl_gem.tools.sandbox.confinement import (
+    View,
     check_machine,
     choose_user,
     command,
+    contents,
     environment,
     interpreter,
     processes_counted,
 )
 from marl_gem.tools.sandbox.limits import Completed, Ended, Limits
-from marl_gem.tools.sandbox.seccomp import filter_program
 
 Backend = Literal["bubblewrap", "unsafe"]
 
@@ -59,7 +60,7 @@ program()
 """
 """What Python runs inside: it reads the modules of inside/ from the connection. In a forked worker, `main` returns."""
 
-_MODULES = ("processes", "worker", "running", "guard")
+_MODULES = ("processes", "files", "worker", "running", "guard")
 
 
 class Connection:
@@ -68,16 +69,14 @@ class Connection:
     Args:
         limits: what its programs may use.
         backend: "bubblewrap", or "unsafe" for a process with this user's rights.
-        packages: folders with Python packages, readable inside.
+        view: what its programs see of files.
         channel: a socket that programs find as file descriptor 202.
 
     Raises:
         SandboxUnavailable: this machine cannot confine programs.
     """
 
-    def __init__(
-        self, limits: Limits, backend: Backend, packages: Sequence[Path], channel: socket.socket | None = None
-    ) -> None:
+    def __init__(self, limits: Limits, backend: Backend, view: View, channel: socket.socket | None = None) -> None:
         self.limits = limits
         self.confined = backend == "bubblewrap"
         self.folder: str | None = None
@@ -88,9 +87,9 @@ class Connection:
         self.socket, theirs = socket.socketpair()
         try:
             user = choose_user(os.geteuid(), Path("/proc/self/uid_map").read_text()) if self.confined else None
-            self._first = self._settings(user, packages, channel)
+            self._first = self._settings(user, view, channel)
             self.socket.setblocking(False)
-            self.process = on_launcher(lambda: self._launch(theirs, user, packages, channel))
+            self.process = on_launcher(lambda: self._launch(theirs, user, view, channel))
         except BaseException:
             self.socket.close()
             self._remove_folder()
@@ -99,19 +98,21 @@ class Connection:
             theirs.close()
 
     def _launch(
-        self, theirs: socket.socket, user: int | None, packages: Sequence[Path], channel: socket.socket | None
+        self, theirs: socket.socket, user: int | None, view: View, channel: socket.socket | None
     ) -> subprocess.Popen[bytes]:
         files = [theirs.fileno()] + ([channel.fileno()] if channel else [])
         python = [interpreter(), "-I", "-S", "-B", "-X", "utf8", "-c", _START, str(theirs.fileno())]
         prefix: list[str] = []
         with contextlib.ExitStack() as stack:
             if self.confined:
-                reading, writing = os.pipe()
-                stack.callback(os.close, reading)
-                with os.fdopen(writing, "wb") as file:
-                    file.write(filter_program())  # fits into the pipe
-                files.append(reading)
-                prefix = command(self.limits, user, packages, reading)
+                reading = {}
+                for name, data in contents(user).items():
+                    reading[name], writing = os.pipe()
+                    stack.callback(os.close, reading[name])
+                    with os.fdopen(writing, "wb") as file:
+                        file.write(data)  # fits into the pipe
+                files += reading.values()
+                prefix = command(self.limits, user, view, reading)
             null = subprocess.DEVNULL
             return subprocess.Popen(
                 [*prefix, *python],
@@ -124,7 +125,7 @@ class Connection:
                 cwd=self.folder,
             )
 
-    def _settings(self, user: int | None, packages: Sequence[Path], channel: socket.socket | None) -> bytes:
+    def _settings(self, user: int | None, view: View, channel: socket.socket | None) -> bytes:
         tasks = self.limits.processes + processes_counted(user) if self.confined else 0
         settings = {
             "modules": inside(),
@@ -132,19 +133,27 @@ class Connection:
             "user": user,
             "namespace": self.confined,
             "channel": channel.fileno() if channel else None,
-            "paths": [str(path) for path in packages],
-            "folder": self.folder,
+            "paths": [str(path) for path in view.packages],
+            "folders": ["/tmp", *view.folders] if self.confined else [self.folder],
         }
         return framed(settings)
 
     def ask(self, request: dict[str, Any]) -> Completed:
+        """Send a request and wait for the reply, see `exchange`."""
+        return self.exchange(request).completed()
+
+    async def ask_async(self, request: dict[str, Any]) -> Completed:
+        """As `ask`, without blocking the event loop."""
+        return (await self.exchange_async(request)).completed()
+
+    def exchange(self, request: dict[str, Any]) -> Reply:
         """Send a request and wait for the reply.
 
         Raises:
             SandboxError: the sandbox ended by itself, or did not answer.
         """
         try:
-            to_send, reply = memoryview(self._take(request)), Reply(self.limits.output)
+            to_send, reply = memoryview(self._take(request)), self._reply(request)
             deadline = time.monotonic() + request["wall"] + MARGIN
             waiting = select.poll()
             while not reply.complete:
@@ -156,23 +165,26 @@ class Connection:
                     to_send = to_send[self.socket.send(to_send) :]
                 if events[0][1] & ~select.POLLOUT:
                     reply.feed(self.socket.recv(reply.missing))
-            return reply.completed()
+            return reply
         except BaseException as error:
             self._fail(error)
             raise
 
-    async def ask_async(self, request: dict[str, Any]) -> Completed:
-        """As `ask`, without blocking the event loop. A sandbox whose caller is cancelled is ended."""
-        loop, reply = asyncio.get_running_loop(), Reply(self.limits.output)
+    async def exchange_async(self, request: dict[str, Any]) -> Reply:
+        """As `exchange`, without blocking the event loop. A sandbox whose caller is cancelled is ended."""
+        loop, reply = asyncio.get_running_loop(), self._reply(request)
         try:
             async with asyncio.timeout(request["wall"] + MARGIN):
                 await loop.sock_sendall(self.socket, self._take(request))
                 while not reply.complete:
                     reply.feed(await loop.sock_recv(self.socket, reply.missing))
-            return reply.completed()
+            return reply
         except BaseException as error:
             self._fail(error)
             raise
+
+    def _reply(self, request: dict[str, Any]) -> Reply:
+        return Reply(request.get("most", self.limits.output))
 
     def _take(self, request: dict[str, Any]) -> bytes:
         data, self._first = self._first + framed(request), b""
@@ -241,7 +253,7 @@ class Connection:
 
 
 class Reply:
-    """A reply as it comes in. It never holds more than the limit of output and a header."""
+    """A reply as it comes in. It never holds more than a limit of bytes and a header."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -276,6 +288,10 @@ class Reply:
         stdout, stderr = self.data[HEADER:middle], self.data[middle:]
         texts = stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
         return Completed(*texts, code, ENDINGS[self.data[12]], bool(self.data[13]))
+
+    def stdout(self) -> memoryview:
+        """The bytes of standard output."""
+        return memoryview(self.data)[HEADER : HEADER + self._sizes()[0]]
 
 
 def is_ready(file: int, seconds: float) -> bool:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from marl_gem.errors import SandboxError
 from marl_gem.tools.resources import Resource
-from marl_gem.tools.sandbox.connection import Backend, Connection
+from marl_gem.tools.sandbox.connection import Backend, Connection, Reply
+from marl_gem.tools.sandbox.files import Content, File, check_moved, files_of, get_request, put_request
 from marl_gem.tools.sandbox.limits import Completed, Limits
 from marl_gem.tools.sandbox.sandbox import Sandbox
 
@@ -26,7 +27,7 @@ class Session(Resource):
     Args:
         limits: what each call may use; memory, processes and disk are for the session.
         backend: as of `Sandbox`.
-        packages: as of `Sandbox`.
+        packages, folders, mounts: as of `Sandbox`.
 
     Raises:
         SandboxUnavailable: this machine cannot confine programs.
@@ -35,9 +36,14 @@ class Session(Resource):
     kind = ""
 
     def __init__(
-        self, limits: Limits | None = None, backend: Backend = "bubblewrap", packages: Sequence[str | Path] = ()
+        self,
+        limits: Limits | None = None,
+        backend: Backend = "bubblewrap",
+        packages: Sequence[str | Path] = (),
+        folders: Sequence[str] = (),
+        mounts: Mapping[str, str | Path] | None = None,
     ) -> None:
-        self.sandbox = Sandbox(limits, backend, packages)
+        self.sandbox = Sandbox(limits, backend, packages, folders, mounts)
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
 
@@ -50,23 +56,48 @@ class Session(Resource):
         if self._connection is None or not self._connection.alive:
             await self.stop()
             sandbox = self.sandbox
-            self._connection = await asyncio.to_thread(Connection, sandbox.limits, sandbox.backend, sandbox.packages)
+            self._connection = await asyncio.to_thread(Connection, sandbox.limits, sandbox.backend, sandbox.view)
 
-    async def run(self, code: str) -> Completed:
+    async def run(self, code: str, wall: float | None = None) -> Completed:
         """Run a snippet or a command, and wait for it. Calls of several tasks are run one after the other.
+
+        Args:
+            code: the snippet or the command.
+            wall: the seconds it may take; by default those of the limits.
 
         Raises:
             SandboxError: the sandbox failed; this says nothing about the code. The next call starts a new one.
         """
+        request = {"kind": self.kind, "code": code, "stdin": b"", "wall": wall or self.sandbox.limits.wall}
+        return (await self._ask(request)).completed()
+
+    async def write_files(self, files: Mapping[str, Content]) -> None:
+        """Write files by their paths inside; folders above them are made. Processes of the session are stopped.
+
+        Raises:
+            SandboxError: they cannot be written, for instance since they do not fit.
+            ValueError: a path is not absolute.
+        """
+        check_moved(await self._ask(put_request(files)))
+
+    async def read_files(self, paths: Sequence[str]) -> dict[str, File]:
+        """The files at these paths, and all below those that are folders. What does not exist is left out.
+
+        Raises:
+            SandboxError: they are more than what the limits allow, or cannot be read.
+        """
+        request = get_request(paths, self.sandbox.limits, len(self.sandbox.view.folders))
+        return files_of(await self._ask(request))
+
+    async def _ask(self, request: dict[str, Any]) -> Reply:
         async with self._turn:
             if self._connection is not None and not self._connection.alive:
                 await self.stop()
                 raise SandboxError("the sandbox ended by itself after the last call. The next call starts a new one")
             await self.start()
             assert self._connection is not None
-            request = {"kind": self.kind, "code": code, "stdin": b"", "wall": self.sandbox.limits.wall}
             try:
-                return await self._connection.ask_async(request)
+                return await self._connection.exchange_async(request)
             except BaseException:
                 self._connection = None  # it is closed
                 raise

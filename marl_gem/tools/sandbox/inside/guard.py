@@ -18,6 +18,7 @@ import sys
 import time
 from _signal import SIG_DFL, SIGCONT, SIGINT, SIGKILL, SIGSTOP, signal  # type: ignore[import-not-found]
 
+from marl_gem.tools.sandbox.inside.files import get, put, wipe
 from marl_gem.tools.sandbox.inside.processes import Processes
 from marl_gem.tools.sandbox.inside.running import EXIT, KILLED, MEMORY, Run, Worker
 from marl_gem.tools.sandbox.inside.worker import (
@@ -25,6 +26,7 @@ from marl_gem.tools.sandbox.inside.worker import (
     become_worker,
     execute,
     read_exactly,
+    report_errors,
     run_code,
     run_snippets,
     set_dumpable,
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 GRACE = 0.3
 """Seconds that a session has to answer after it was interrupted, before it is killed and loses its state."""
 
+FILES = ("put", "get", "wipe")
+"""Requests that move files."""
+
 
 class Guard:
     """Serves one request after the other."""
@@ -47,8 +52,9 @@ class Guard:
     def __init__(self, control: int, settings: dict[str, Any]) -> None:
         self.control = control
         self.settings = settings
-        self.processes = Processes(settings["namespace"])
+        self.processes = Processes(settings["namespace"], settings["folders"])
         self.worker: Worker | None = None
+        self.first_files = self.processes.files()
 
     def serve(self) -> Program:
         """Serve until the parent hangs up. Returns in a forked worker only: with the program that it is to run."""
@@ -56,6 +62,11 @@ class Guard:
             while True:
                 header = read_exactly(self.control, 8)
                 request = marshal.loads(read_exactly(self.control, int.from_bytes(header, "little")))
+                if request["kind"] in FILES:
+                    program = self.move_files(request)
+                    if program is not None:
+                        return program
+                    continue
                 if self.worker is None:
                     started = self.start(request)
                     if not isinstance(started, Worker):
@@ -70,14 +81,19 @@ class Guard:
 
     def start(self, request: dict[str, Any]) -> Worker | Program:
         """Fork a worker. In this process, returns the worker; in the worker, what it is to run."""
-        kind, session, names = request["kind"], request["kind"] != "run", ("stdin", "stdout", "stderr")
+        kind, names = request["kind"], ("stdin", "stdout", "stderr")
+        session = kind in ("python", "shell")
         pipes = {name: os.pipe() for name in (*names, *(("commands", "done") if session else ()))}
         inward = ("stdin", "commands")
         pid = os.fork()
         if pid == 0:
+            paths = request.get("paths", [])
             theirs = {name: ends[0] if name in inward else ends[1] for name, ends in pipes.items()}
             request["stdin"] = b""  # or it would count as the worker's memory
             become_worker(theirs, self.settings)
+            if kind in FILES:
+                move = {"put": put, "get": lambda: get(paths), "wipe": lambda: wipe(paths)}
+                return lambda: report_errors(move[kind])
             if kind == "python":
                 return run_snippets
             if kind == "shell":
@@ -109,13 +125,39 @@ class Guard:
         else:
             self.processes.signal_all(SIGSTOP)
             code = run.answer
-        self.processes.reap_orphans()
+        if session:
+            self.processes.reap_orphans()
+        else:
+            self.processes.wait_for_end()
         why, last_line = run.why, run.output["stderr"].rstrip().rpartition(b"\n")[2]
         if why == EXIT and code < 0:
             why = KILLED
         elif why == EXIT and code == 1 and last_line.startswith(b"MemoryError"):
             why = MEMORY
         reply(self.control, run.output["stdout"], run.output["stderr"], code, why, lost)
+
+    def move_files(self, request: dict[str, Any]) -> Program | None:
+        """Let a process move files, while all others are stopped. Returns in that process only: with what it is to do.
+
+        Files may hold more than programs may write, so a request says how many bytes may come back.
+        """
+        if request["kind"] == "wipe":
+            request["paths"] = self.settings["folders"]
+            if self.processes.namespace and self.processes.files() == self.first_files:
+                reply(self.control, b"", b"", 0, EXIT, False)
+                return None
+        started = self.start(request)
+        if not isinstance(started, Worker):
+            return started
+        limits = {**self.settings["limits"], "output": request["most"]}
+        run = Run(self.control, self.processes, started, request, limits)
+        run.until_over(time.monotonic() + request["wall"])
+        if run.status is None:
+            os.kill(started.pid, SIGKILL)
+        code = run.reap()
+        started.close()
+        reply(self.control, run.output["stdout"], run.output["stderr"], code, run.why, False)
+        return None
 
     def interrupt(self, kind: str, worker: Worker) -> None:
         """Ask a session to stop what it does: Ctrl-C for Python; a shell loses the commands that it started."""
@@ -151,5 +193,5 @@ def main(control: int, settings: dict[str, Any]) -> Program:
     null = os.open("/dev/null", os.O_RDWR)
     for number in range(3):
         os.dup2(null, number)
-    os.chdir("/tmp" if settings["namespace"] else settings["folder"])
+    os.chdir(settings["folders"][0])
     return Guard(control, settings).serve()

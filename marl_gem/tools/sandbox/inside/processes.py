@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 
 LIBRARY = 32 << 20
 """Bytes of shared pages a process may have before they count: those of the interpreter and its libraries."""
@@ -19,10 +20,12 @@ class Processes:
 
     Args:
         namespace: whether the sandbox is a namespace of processes; without one, only the worker is known.
+        folders: those that programs may write to.
     """
 
-    def __init__(self, namespace: bool) -> None:
+    def __init__(self, namespace: bool, folders: list[str]) -> None:
         self.namespace = namespace
+        self.folders = folders
         self.worker: int | None = None
 
     def signal_all(self, number: int) -> None:
@@ -73,11 +76,11 @@ class Processes:
         return ticks / os.sysconf("SC_CLK_TCK") + reaped.children_user + reaped.children_system
 
     def files(self) -> int:
-        """How many files lie in the sandbox's folder."""
+        """How many files lie in the sandbox's folders."""
         if not self.namespace:
             return 0
-        disk = os.statvfs("/tmp")
-        return disk.f_files - disk.f_ffree
+        disks = [os.statvfs(folder) for folder in self.folders]
+        return sum(disk.f_files - disk.f_ffree for disk in disks)
 
     def reap_orphans(self) -> None:
         """Reap what has ended and whose parent is gone: the first process of a namespace inherits it."""
@@ -87,3 +90,14 @@ class Processes:
                     os.waitpid(pid, os.WNOHANG)
                 except OSError:
                     continue
+
+    def wait_for_end(self) -> None:
+        """Wait until all processes are gone that were killed, so that those of the next run are not counted with them.
+
+        Without a namespace they are nobody's children here.
+        """
+        for _ in range(1000):
+            if not self.namespace or not self.ids():
+                return
+            self.reap_orphans()
+            time.sleep(0.001)

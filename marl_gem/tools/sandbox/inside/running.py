@@ -51,7 +51,7 @@ class Run:
         self.status: int | None = None
         self.answer = 0
         self.answered = b""
-        self.cpu = processes.cpu() if request["kind"] != "run" else 0.0
+        self.cpu = processes.cpu()
         self.chunks: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         self.left: int = limits["output"]
         self.next_look = time.monotonic() + TICK

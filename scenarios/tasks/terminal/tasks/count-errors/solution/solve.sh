@@ -1,0 +1,2 @@
+set -e
+grep -rhw ERROR /app/logs | wc -l > /app/errors.txt

@@ -1,0 +1,3 @@
+# Ends with 0 if the task is done.
+set -e
+test "$(cat /app/answer.txt)" = 'the heron waits'
