@@ -25,8 +25,8 @@ from marl_gem.scenarios.tasks.reasoning import (
     Reasoning,
     ReasoningItems,
     ReasoningSuite,
-    highest_levels,
 )
+from marl_gem.scenarios.tasks.reasoning_levels import highest_levels
 from marl_gem.testing import Plan, check_env
 
 pytest.importorskip("reasoning_gym")
