@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import torch
 from transformers import GPT2LMHeadModel, PreTrainedModel
@@ -77,11 +78,14 @@ def _tiny(policy: PolicyConfig) -> PreTrainedModel:
         return GPT2LMHeadModel(sizes)
 
 
-def lists_legal_actions(spec: ScenarioSpec) -> bool:
-    """Whether the first agents to act are given lists of legal actions, so that there is random play."""
+def lists_legal_actions(spec: ScenarioSpec, reset: Mapping[str, Any]) -> bool:
+    """Whether the first agents to act are given lists of legal actions, so that there is random play.
+
+    `reset` are the options of the episodes' reset.
+    """
     env = spec.make()
     try:
-        env.reset(seed=0)
+        env.reset(seed=0, options=reset)
         return all(env.legal_actions(agent) is not None for agent in env.acting)
     finally:
         close_env(env)
@@ -150,7 +154,7 @@ def _check_random_play(scenario: TrainingScenario, at_random: Collection[str]) -
     env = scenario.spec.make()
     seats = tuple(env.possible_agents)
     try:
-        env.reset(seed=0)
+        env.reset(seed=0, options=scenario.reset)
         for _ in range(STEPS):
             actions = {}
             for agent in env.acting:

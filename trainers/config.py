@@ -47,7 +47,7 @@ RENAMED = {
 RENAMED_SECTIONS = {"self_play": "training", "record": "evaluation"}
 
 
-SHORT_FORMS = ("scenario", "options", "test_options", "wrappers", "tools")
+SHORT_FORMS = ("scenario", "options", "test_options", "reset", "wrappers", "tools")
 """What may stand at the top in place of one table of `scenarios`."""
 
 
@@ -149,7 +149,7 @@ def canonical(values: dict[str, Any], source: str) -> dict[str, Any]:
         if short:
             raise ConfigError(
                 f"{source}: with [[scenarios]], {', '.join(short)} cannot stand beside them; write each scenario's "
-                "options, test_options, wrappers and tools into its table"
+                "options, test_options, reset, wrappers and tools into its table"
             )
         return values
     scenario = short.pop("scenario")

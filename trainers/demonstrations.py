@@ -21,7 +21,7 @@ from marl_gem.views import Exchange, View
 def collect_demonstrations(config: TrainConfig) -> list[list[Episode]]:
     """For each scenario its demonstrations, as many as the configuration asks for, less those that failed."""
     counts = shares(config.imitation.episodes, [scenario.weight for scenario in config.scenarios])
-    models = Models()
+    models = Models(wait=config.wait)
     found, index = [], 0
     for scenario, count in zip(config.scenarios, counts, strict=True):
         spec = scenario.spec
@@ -30,7 +30,9 @@ def collect_demonstrations(config: TrainConfig) -> list[list[Episode]]:
             for agent in spec.inspect().agents
         }
         seeds = [derive_seed(config.seed, "random game", index + episode) for episode in range(count)]
-        found.append(completed(collect(spec.make, [Job(seed, seating) for seed in seeds], warn=False)))
+        found.append(
+            completed(collect(spec.make, [Job(seed, seating, options=scenario.reset) for seed in seeds], warn=False))
+        )
         index += count
     return found
 

@@ -61,14 +61,14 @@ class TrainingLoop:
         several = any(len(p.policies(index)) > 1 for p in self.phases for index in range(len(self.specs)))
         self._uses_pool = several and config.training.opponent_pool_fraction > 0
         self.league = League(config.league)
-        self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
+        self.player = EpisodePlayer(config, {name: learner.sampler for name, learner in self.learners.items()})
         self._pipeline: Pipeline | None = None
 
     def set_samplers(self, samplers: Mapping[str, Sampler]) -> None:
         """Let others answer for the policies while episodes are played."""
         for name, sampler in samplers.items():
             self.learners[name].sampler = sampler
-        self.player = EpisodePlayer(self.specs, {name: learner.sampler for name, learner in self.learners.items()})
+        self.player = EpisodePlayer(self.config, {name: learner.sampler for name, learner in self.learners.items()})
 
     @property
     def phase(self) -> TrainingPhase:
@@ -137,7 +137,7 @@ class TrainingLoop:
                 return plan, asyncio.run(self.player.play(plan))
         if self._pipeline is None:
             copies = {name: learner.sampler.playing_copy() for name, learner in self.learners.items()}
-            self._pipeline = Pipeline(self.specs, copies)
+            self._pipeline = Pipeline(self.config, copies)
         due = range(self.updates + self._pipeline.pending, min(self.updates + training.staleness + 1, training.updates))
         backends = {name: learner.backend for name, learner in self.learners.items()} if due else {}
         newest = {name: Snapshot(backend.version, backend.weights()) for name, backend in backends.items()}

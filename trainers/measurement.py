@@ -162,7 +162,8 @@ def _planned(loop: TrainingLoop, phases: Sequence[TrainingPhase]) -> Iterator[tu
 
 def _opponents(loop: TrainingLoop, scenario: int) -> list[str]:
     """Whom the policy meets in self-play; not random play where no legal actions are listed."""
-    listed = lists_legal_actions(loop.config.scenarios[scenario].test_spec)
+    played = loop.config.scenarios[scenario]
+    listed = lists_legal_actions(played.test_spec, played.reset)
     return [opponent for opponent in loop.config.evaluation.opponents if opponent != "random" or listed]
 
 
@@ -181,7 +182,7 @@ def _play(
     loop: TrainingLoop, scenario: int, seats: Seating, episodes: int, label: str, *, number: int
 ) -> tuple[Matchup, list[Episode]]:
     """Play one matchup; where the scenario has tasks, each in turn."""
-    spec = loop.config.scenarios[scenario].test_spec
+    spec, reset = loop.config.scenarios[scenario].test_spec, loop.config.scenarios[scenario].reset
     seating = _seat(loop, seats, spec)
     tasks = spec.inspect().tasks
     seed, parts = derive_seed(loop.config.seed, label), _seed_parts(loop, scenario, seats)
@@ -190,7 +191,7 @@ def _play(
             derive_seed(seed, *parts, episode),
             seating,
             f"measured-{loop.updates}-{number}-{episode}",
-            options={"task": episode % tasks} if tasks else {},
+            options={**reset, **({"task": episode % tasks} if tasks else {})},
         )
         for episode in range(episodes)
     ]

@@ -11,27 +11,27 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 
-from marl_gem.specs import ScenarioSpec
 from marl_gem.trainers.episode_plan import Plan
 from marl_gem.trainers.opponent_pool import Snapshot
 from marl_gem.trainers.play import EpisodePlayer, Played
 from marl_gem.trainers.samplers.base import PlayingCopy
+from marl_gem.trainers.sections import TrainConfig
 
 
 class Pipeline:
     """Plays plans in the order in which they are submitted, in a thread.
 
     Args:
-        specs: the run's scenarios.
+        config: the run's.
         copies: who answers for each policy that learns; nothing else may use them.
     """
 
-    def __init__(self, specs: Sequence[ScenarioSpec], copies: Mapping[str, PlayingCopy]) -> None:
+    def __init__(self, config: TrainConfig, copies: Mapping[str, PlayingCopy]) -> None:
         self._copies = copies
-        self._player = EpisodePlayer(specs, copies)
+        self._player = EpisodePlayer(config, copies)
         self._pending: deque[tuple[Plan, Future[Played]]] = deque()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()

@@ -17,6 +17,7 @@ from marl_gem.specs import ScenarioSpec, load_policy
 from marl_gem.trainers.episode_plan import Plan, PlannedEpisode
 from marl_gem.trainers.samplers.base import Player
 from marl_gem.trainers.schedule import TrainingPhase
+from marl_gem.trainers.sections import TrainConfig
 from marl_gem.types import Episode, Turn
 
 
@@ -35,14 +36,15 @@ class EpisodePlayer:
     """Plays episodes with the policies that learn and those that do not. It is used in one thread.
 
     Args:
-        specs: the run's scenarios.
+        config: the run's.
         players: who answers for each policy that learns.
     """
 
-    def __init__(self, specs: Sequence[ScenarioSpec], players: Mapping[str, Player]) -> None:
-        self._specs = specs
+    def __init__(self, config: TrainConfig, players: Mapping[str, Player]) -> None:
+        self._specs = [scenario.spec for scenario in config.scenarios]
+        self._resets = [scenario.reset for scenario in config.scenarios]
         self._players = players
-        self._models = Models()  # shared by all seats, so that those who name the same model share it
+        self._models = Models(wait=config.wait)  # shared by all seats, so that those who name the same model share it
         self._fixed: dict[tuple[str, str], Policy] = {}
 
     def policies(self, phase: TrainingPhase, scenario: int, spec: ScenarioSpec | None = None) -> dict[str, Policy]:
@@ -94,7 +96,7 @@ class EpisodePlayer:
                 seating[seat] = older[phase.seatings[entry.scenario][seat]]
             elif opponent.kind == "fixed":
                 seating[seat] = self.fixed(opponent.name, self._specs[entry.scenario], seat)
-        return Job(entry.seed, seating, entry.id, repeat=entry.repeat)
+        return Job(entry.seed, seating, entry.id, options=self._resets[entry.scenario], repeat=entry.repeat)
 
 
 async def _forked(

@@ -32,6 +32,8 @@ class TrainingScenario(Section, frozen=True):
     options: dict[str, Any] = {}
     # Options that differ in the episodes that measure the policies, such as tasks that are not trained on.
     test_options: dict[str, Any] = {}
+    # Options of every episode's reset, by name. Where the policies are measured each task has its turn, as without.
+    reset: dict[str, Any] = {}
     # Wrappers around the env, the innermost first, as in "time_limit=20"; see `marl_gem.wrappers`. Those that change
     # rewards alone, such as "reward_scale=10,agents=player_1,offset=50", are left out where the policies are measured.
     wrappers: tuple[str, ...] = ()
@@ -275,6 +277,7 @@ class PhaseConfig(Section, frozen=True):
 MACHINE_FIELDS = (
     "device",
     "threads",
+    "wait",
     "trackers",
     "training.micro_batch_tokens",
     "training.activation_checkpointing",
@@ -287,8 +290,8 @@ memory or on another machine. Its numbers are then the same but for rounding."""
 class TrainConfig(Section, frozen=True):
     """One run."""
 
-    # What is trained on. A file may write `scenario = "ID"` (with `options`, `test_options`, `wrappers` and `tools`), a
-    # table `[scenario]`, or several tables `[[scenarios]]`.
+    # What is trained on. A file may write `scenario = "ID"` (with `options`, `test_options`, `reset`, `wrappers` and
+    # `tools`), a table `[scenario]`, or several tables `[[scenarios]]`.
     scenarios: tuple[TrainingScenario, ...]
     # The seed that every random choice of the run follows from.
     seed: Count = 0
@@ -299,6 +302,9 @@ class TrainConfig(Section, frozen=True):
     sampler: str = "in_process"
     # How many CPU threads torch may use; one is best for tiny models, 0 lets torch choose.
     threads: Count = 1
+    # Seconds that the server of a model that does not learn is waited for while it cannot be reached, where the model's
+    # text does not say (`wait=SECONDS`).
+    wait: Weight = 60.0
     # Who holds each seat. A name in small letters is a policy that learns; anything else is a policy as in a command
     # line's --seat (random, scripted:NAME, MODEL@URL, hf:FOLDER, runs/x@120, ...) and does not learn. Empty: one
     # policy holds all seats.

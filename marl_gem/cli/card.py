@@ -12,7 +12,7 @@ from rich.text import Text
 
 from marl_gem import registry
 from marl_gem.cli.fitted_table import FittedTable
-from marl_gem.cli.terminal import out, plain
+from marl_gem.cli.terminal import bounds_text, out, plain
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import MarlGemError
 from marl_gem.faults import FAULTS, close_env
@@ -192,11 +192,6 @@ def _show_offers(card: dict[str, Any]) -> None:
             judge = "[,judge=MODEL]" if strategy["judge"] else ""
             table.add_row(agent, f"MODEL,strategy={name}{judge}", strategy["description"])
     out.print(table if table.rows else "It has no policies and no strategies of its own.")
-
-
-def bounds_text(low: int, high: int) -> str:
-    """A number of agents, or the least and the greatest."""
-    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _short(text: str, length: int = SHORT) -> str:

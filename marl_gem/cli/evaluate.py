@@ -22,6 +22,7 @@ from marl_gem.cli.terminal import (
     Options,
     ResetOptions,
     Tools,
+    Wait,
     Wrappers,
     as_trained,
     err,
@@ -113,6 +114,7 @@ def evaluate(
     run_seconds: RunSeconds = None,
     run_cost: RunCost = None,
     cache: Cache = None,
+    wait: Wait = None,
     wrappers: Wrappers = None,
     tools: Tools = None,
     options: Options = None,
@@ -139,7 +141,7 @@ def evaluate(
         raise ConfigError(f"seat {several[0]!r} is given {times} times; --grid plays all combinations")
     if grid and not several:
         raise ConfigError("a grid needs a seat that is given several times, as in --seat a=random --seat a=human")
-    models = Models(cache)
+    models = Models(cache, wait)
     players = {
         agent: [_player(policy, spec, (agent,), models) for policy in specs] for agent, specs in candidates.items()
     }
@@ -172,6 +174,7 @@ def tournament(
     run_seconds: RunSeconds = None,
     run_cost: RunCost = None,
     cache: Cache = None,
+    wait: Wait = None,
     wrappers: Wrappers = None,
     tools: Tools = None,
     options: Options = None,
@@ -187,7 +190,7 @@ def tournament(
     numbers = asked.numbers(n, None, seed, limits, tasks, shuffle, read_reset(reset))
     named = _by_name(players) if players else asked.stored_players()
     spec = asked.spec(named.values())
-    info, models = spec.inspect(), Models(cache)
+    info, models = spec.inspect(), Models(cache, wait)
     met = {name: _player(policy, spec, info.agents, models) for name, policy in named.items()}
     plan = plan_tournament(spec, met, numbers, info)
     _run(plan, asked, concurrency, processes, Budget(run_episodes, run_tokens, run_seconds, run_cost))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from itertools import chain, count
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, count, zip_longest
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Column, Table
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 
 from marl_gem.printable import printable
@@ -63,7 +64,7 @@ class FittedTable:
         for number, columns in enumerate(_blocks(_least(rows), width)):
             if number:
                 yield Text()
-            yield _block([[row[column] for column in columns] for row in rows], width)
+            yield from _block([[row[column] for column in columns] for row in rows], width, console)
         for name, short in legend.items():
             yield Text(f"{short}: {name}", "dim")
 
@@ -149,8 +150,8 @@ def _blocks(least: Sequence[int], width: int) -> list[list[int]]:
     return blocks or [[0]]
 
 
-def _block(rows: Sequence[Sequence[Text]], width: int) -> Table:
-    """These columns as a table: each as wide as its longest line where there is room, the widest narrower if not."""
+def _widths(rows: Sequence[Sequence[Text]], width: int) -> list[int]:
+    """How wide each column is: as its longest line where there is room, the widest narrower if not."""
     natural = [
         max(cell_len(line) for cell in column for line in (cell.plain.split("\n")))
         for column in zip(*rows, strict=True)
@@ -162,8 +163,30 @@ def _block(rows: Sequence[Sequence[Text]], width: int) -> Table:
         widths[widest] -= 1
     while _breadth(widths) > width and max(widths) > 1:  # even two words are too long for one line
         widths[widths.index(max(widths))] -= 1
-    columns = [Column(name, width=wide, overflow="fold") for name, wide in zip(rows[0], widths, strict=True)]
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
-    for row in rows[1:]:
-        table.add_row(*row)
-    return table
+    return widths
+
+
+def _block(rows: Sequence[Sequence[Text]], width: int, console: Console) -> Iterator[Segment]:
+    """These rows, the first in bold. rich's own table is slow: it lays out each cell several times."""
+    widths = _widths(rows, width)
+    for number, row in enumerate(rows):
+        cells = [_lines(cell, wide, console) for cell, wide in zip(row, widths, strict=True)]
+        for parts in zip_longest(*cells, fillvalue=Text(end="")):
+            blanks = 0
+            for text, wide in zip(parts, widths, strict=True):
+                if text.plain:
+                    yield Segment(" " * blanks)
+                    yield from Segment.apply_style(text.render(console), None if number else Style(bold=True))
+                    blanks = 0
+                blanks += wide - text.cell_len + GAP
+            yield Segment.line()
+
+
+def _lines(cell: Text, width: int, console: Console) -> list[Text]:
+    """A cell's lines of at most this width."""
+    fits = cell_len(cell.plain) <= width and "\n" not in cell.plain and "\t" not in cell.plain
+    lines = [cell] if fits else [*cell.wrap(console, width, overflow="fold")]
+    for line in lines:
+        line.end = ""
+        line.rstrip()
+    return lines

@@ -8,9 +8,8 @@ from typing import Annotated, Any, get_args
 import typer
 
 from marl_gem import bounds, registry
-from marl_gem.cli.card import bounds_text, scenario_card, show_card
 from marl_gem.cli.fitted_table import FittedTable
-from marl_gem.cli.terminal import number, out
+from marl_gem.cli.terminal import bounds_text, number, out
 from marl_gem.errors import MarlGemError
 from marl_gem.registry import RegisteredScenario
 from marl_gem.types import TurnOrder
@@ -36,6 +35,8 @@ def list_scenarios(
     if wrappers:
         _list_wrappers(as_json)
     elif name and ":" in name:
+        from marl_gem.cli.card import scenario_card, show_card  # plays the scenario, which takes more than a list
+
         scenario = registry.find(name)
         card = _row(scenario) | scenario_card(scenario)
         _write_json(card) if as_json else show_card(card)

@@ -18,6 +18,7 @@ from marl_gem.cli.terminal import (
     Options,
     ResetOptions,
     Tools,
+    Wait,
     Wrappers,
     as_trained,
     err,
@@ -31,6 +32,7 @@ from marl_gem.cli.terminal import (
 )
 from marl_gem.evaluation.tally import tally
 from marl_gem.export.target import export_target
+from marl_gem.llm.models import Models
 from marl_gem.policies import HumanPolicy, Policy
 from marl_gem.policies.human import HELP, InputEnded, Interrupted, PersonLeft
 from marl_gem.rollout import Job, stream
@@ -57,6 +59,7 @@ def play(
     tools: Tools = None,
     options: Options = None,
     reset: ResetOptions = None,
+    wait: Wait = None,
     record: Annotated[Path | None, typer.Option("--out", help="Write the episodes to this JSONL file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file in --out if it exists.")] = False,
 ) -> None:
@@ -67,7 +70,7 @@ def play(
     spec = read_scenario(scenario, options, wrappers, tools)
     policies = assign_seats(map(parse_assignment, seats or []), spec.inspect())
     spec = as_trained(spec, policies.values())
-    seating = load_policies(policies, spec, human=person)
+    seating = load_policies(policies, spec, models=Models(wait=wait), human=person)
     people = [agent for agent, policy in seating.items() if isinstance(policy, HumanPolicy)]
     if people:
         out.print(plain(HELP, "dim"))

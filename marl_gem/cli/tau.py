@@ -27,11 +27,11 @@ def import_data(
     into: Annotated[Path | None, typer.Option(help="Where to write; by default where scenarios look for it.")] = None,
 ) -> None:
     """Read an official checkout, without running its code, so that tau:retail-v0 and tau:airline-v0 can be played."""
-    from marl_gem.scenarios.tau import official
+    from marl_gem.scenarios.tau import data_folder, official
 
     for domain, counts in official.import_checkout(checkout, into).items():
         out.print(f"{domain}: {', '.join(f'{count} {what}' for what, count in counts.items())}")
-    target = into or official.home()
+    target = into or data_folder.home()
     out.print(f"written to {escape(str(target))}", soft_wrap=True)
     if into is not None:
-        out.print(f"set {official.VARIABLE}={escape(str(into.absolute()))} to play with it", soft_wrap=True)
+        out.print(f"set {data_folder.VARIABLE}={escape(str(into.absolute()))} to play with it", soft_wrap=True)

@@ -17,6 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from marl_gem import bounds
 from marl_gem.bounds import Range
 from marl_gem.overrides import apply_overrides, write_value
 from marl_gem.printable import printable
@@ -114,6 +115,15 @@ ResetOptions = Annotated[
 ]
 
 
+Wait = Annotated[
+    float | None,
+    number(
+        bounds.SECONDS,
+        help="Seconds that a model's server that cannot be reached is waited for, as while it starts; by default 60.",
+    ),
+]
+
+
 def read_reset(options: list[str] | None) -> dict[str, Any]:
     """The options that `reset` gets in every episode."""
     return apply_overrides({}, options or [])
@@ -153,6 +163,11 @@ def as_trained(spec: ScenarioSpec, policies: Iterable[PolicySpec], stored: Mappi
     return spec.with_options({**taken, **given})
 
 
+def bounds_text(low: int, high: int) -> str:
+    """A number of agents, or the least and the greatest."""
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
 def person() -> HumanPolicy:
     """The person at this terminal."""
     from marl_gem.policies import HumanPolicy
@@ -179,7 +194,7 @@ def show_tallies(tallies: Mapping[str, Tally], title: str, players: Mapping[str,
     table = FittedTable("seat", *["player"] * bool(players), *shares, *["score"] * contest, "mean return", title=title)
     for name, agents in groups.items():
         every = [tallies[agent] for agent in agents]
-        row = [_show_shares([(getattr(counts, field), counts.games) for counts in every]) for field in shares.values()]
+        row = [show_shares([(getattr(counts, field), counts.games) for counts in every]) for field in shares.values()]
         row += [_show_mean([counts.score for counts in every], every[0].score_interval)] if contest else []
         row.append(_show_mean([counts.mean_return for counts in every], every[0].return_interval))
         table.add_row(name, *([players[agents[0]]] if players else []), *row)
@@ -196,7 +211,7 @@ def show_share(count: int, games: int) -> Text:
     return Text.assemble(f"{100 * count / games:.1f}% ", (f"{100 * low:.1f}-{100 * high:.1f}", "dim"))
 
 
-def _show_shares(counted: Sequence[tuple[int, int]]) -> Text:
+def show_shares(counted: Sequence[tuple[int, int]]) -> Text:
     """The share of a seat, or the mean of the shares of several, with the least and the greatest."""
     if len(counted) == 1:
         return show_share(*counted[0])

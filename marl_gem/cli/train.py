@@ -12,12 +12,24 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from marl_gem import bounds
 from marl_gem.cli.exit_codes import ExitCode
 from marl_gem.cli.fitted_table import FittedTable
 from marl_gem.cli.interrupts import stop_on_interrupt
-from marl_gem.cli.terminal import Options, Tools, Wrappers, number, out, show_share, show_tallies
+from marl_gem.cli.terminal import (
+    Options,
+    ResetOptions,
+    Tools,
+    Wait,
+    Wrappers,
+    number,
+    out,
+    plain,
+    show_shares,
+    show_tallies,
+)
 from marl_gem.errors import MarlGemError, MissingPackage
 from marl_gem.overrides import apply_overrides, write_value
 from marl_gem.runs.folder import fresh_folder
@@ -56,6 +68,8 @@ def train(
     options: Options = None,
     wrappers: Wrappers = None,
     tools: Tools = None,
+    reset: ResetOptions = None,
+    wait: Wait = None,
     settings: Settings = None,
     resume: Annotated[
         Path | None,
@@ -85,7 +99,10 @@ def train(
         settings = [f"trackers={write_value(trackers)}", *(settings or [])]
     source, checkpoint = _resumed(resume) if resume else (None, None)
     values = _values(
-        what, source, _assignments(settings, seed, policy, sampler, options), {"wrappers": wrappers, "tools": tools}
+        what,
+        source,
+        _assignments(settings, seed, policy, sampler, options, reset, wait),
+        {"wrappers": wrappers, "tools": tools},
     )
     if print_config:
         _print_config(values, updates if source else None)
@@ -175,9 +192,14 @@ def _assignments(
     policy: str | None,
     sampler: str | None,
     options: list[str] | None,
+    reset: list[str] | None,
+    wait: float | None,
 ) -> list[str]:
     """What the command line sets, as assignments to the configuration; `--set` counts last."""
     assignments = [f"options.{option}" for option in options or []]
+    assignments += [f"reset.{option}" for option in reset or []]
+    if wait is not None:
+        assignments.append(f"wait={wait}")
     if seed is not None:
         assignments.append(f"seed={seed}")
     if policy is not None:
@@ -223,14 +245,14 @@ def _stored_values(what: str | None, folder: Path, assignments: list[str], aroun
     if len(values["scenarios"]) == 1:  # in the short form, in which these can be set
         table = values.pop("scenarios")[0]
         values |= {"scenario": {key: table[key] for key in ("id", "weight", "seats")}}
-        values |= {key: table[key] for key in ("options", "test_options")}
+        values |= {key: table[key] for key in ("options", "test_options", "reset")}
         values |= {key: list(table[key]) for key in ("wrappers", "tools")}
     return _with_added(apply_overrides(values, assignments), around)
 
 
 def _work(run: TrainingRun) -> None:
     """Let a run work, and show what came of it."""
-    out.print(f"[bold]{escape(run.config.title)}[/] in {escape(str(run.folder))}")
+    out.print(f"[bold]{escape(run.config.title)}[/] in {escape(str(run.folder))}", soft_wrap=True)
     for line in run.memory.lines() if run.memory else ():
         out.print(escape(line), soft_wrap=True)
     again = f"marl-gem train --resume {run.folder}"
@@ -255,7 +277,7 @@ def _watch(run: TrainingRun, stop: Sequence[bool]) -> None:
         BarColumn(bar_width=12),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-        TextColumn("{task.fields[summary]}"),
+        TextColumn("{task.fields[summary]}", table_column=Column(overflow="fold")),  # wraps where others would be cut
         console=out,
     )
     with bar:
@@ -289,12 +311,11 @@ def _show_report(run: TrainingRun, report: TrainingReport) -> None:
     else:
         _show_success(report)
     for line in _analysis_lines(report):
-        out.print(line, soft_wrap=True)
+        out.print(line)
     out.print(
         f"score [bold]{before.score:.3f}[/] -> [bold]{after.score:.3f}[/] "
         f"({'win 1, draw 1/2' if contest else 'success'}), mean return {_number(before.mean_return)} -> "
-        f"{_number(after.mean_return)}, in {report.seconds:.0f} s of training",
-        soft_wrap=True,
+        f"{_number(after.mean_return)}, in {report.seconds:.0f} s of training"
     )
     for file in ("report.json", "curve.png", "episodes.jsonl", "metrics.jsonl", "config.json", "checkpoints"):
         out.print(f"  {escape(str(run.folder / file))}", soft_wrap=True)
@@ -313,19 +334,30 @@ def _by_opponents(moment: Measurement) -> dict[str, dict[str, Tally]]:
 
 
 def _show_success(report: TrainingReport) -> None:
-    """How often each policy succeeded: before, at the end of the phase in which they sat so, and after."""
+    """How often each policy succeeded: before, at the end of the phase in which they sat so, and after.
+
+    Seats that are alike share a row if there are many.
+    """
+    from marl_gem.evaluation.seat_groups import seat_groups
+
     phases = len(report.phase_ends) > 1
     moments = ["before", *["end of phase"] * phases, "after"]
-    table = FittedTable("seats", "success of", *moments)
+    table, seatings = FittedTable("seating", "success of", *moments), list[str]()
     before = [*report.before.matchups, *report.before.partners]
     for index, last in enumerate([*report.after.matchups, *report.after.partners]):
         ends = [end for end in report.phase_ends if (end.scenario, end.seats) == (last.scenario, last.seats)]
         measured = [before[index], *(ends[-1] if ends else None for _ in range(phases)), last]
-        for row, seat in enumerate(last.agents):
-            seats = "" if row else "\n".join(f"{agent}={who}" for agent, who in last.seats.items())
-            counts = [matchup.agents[seat] if matchup else None for matchup in measured]
-            table.add_row(seats, seat, *(show_share(c.success, c.games) if c else "" for c in counts))
+        seats = (f"{name}={last.seats[agents[0]]}" for name, agents in seat_groups(last.seats).items())
+        seatings.append(f"seating {index + 1}: {', '.join(seats)}")
+        for name, agents in seat_groups({agent: last.seats[agent] for agent in last.agents}).items():
+            shares = [
+                show_shares([(m.agents[agent].success, m.agents[agent].games) for agent in agents]) if m else "-"
+                for m in measured
+            ]
+            table.add_row(str(index + 1), name, *shares)
     out.print(table)
+    for seating in seatings:
+        out.print(plain(seating))
 
 
 def _analysis_lines(report: TrainingReport) -> Sequence[str]:

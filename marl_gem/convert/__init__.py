@@ -14,10 +14,10 @@ Both libraries come with the extra `pettingzoo`. They are loaded when one of the
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from marl_gem.errors import MissingPackage
+from marl_gem.lazy import lazy_names
 
 if TYPE_CHECKING:
     from marl_gem.convert.encoders import HashedWords, TextBytes
@@ -56,16 +56,17 @@ _MODULES = {
 }
 
 
+_import, __dir__ = lazy_names(__name__, _MODULES)
+
+
 def __getattr__(name: str) -> Any:
     """Import the module that defines `name`.
 
     Raises:
         MissingPackage: it needs a package that is not installed.
     """
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return _import(name)
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         if package not in ("gymnasium", "numpy", "pettingzoo"):

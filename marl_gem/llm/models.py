@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from marl_gem.errors import ConfigError
+from marl_gem.errors import ConfigError, ServerUnreachable
 from marl_gem.llm import LLM
 from marl_gem.llm.cache import Cached, ResponseCache
 from marl_gem.llm.retry import PATIENCE, CircuitBreaker, Retrying
@@ -77,8 +77,8 @@ class Connection(msgspec.Struct, frozen=True, omit_defaults=True):
     connect_timeout: float | None = None
     read_timeout: float | None = None
     timeout: float | None = None
-    # Seconds that an unreachable server is waited for.
-    wait: float = PATIENCE
+    # Seconds that an unreachable server is waited for; None leaves it to `Models`.
+    wait: float | None = None
 
 
 class Models:
@@ -89,19 +89,22 @@ class Models:
 
     Args:
         cache: the response cache or its file; see `marl_gem.llm.cache`.
+        wait: seconds that an unreachable server is waited for, where a model's connection does not say; by default
+            `PATIENCE`, and not at all for a server that is to name its only model.
 
     Raises:
         RecordError: the file cannot be used as a cache.
     """
 
-    def __init__(self, cache: ResponseCache | str | Path | None = None) -> None:
+    def __init__(self, cache: ResponseCache | str | Path | None = None, wait: float | None = None) -> None:
         self._cache = ResponseCache(cache) if isinstance(cache, (str, Path)) else cache
+        self._wait = wait
         self._made: dict[Hashable, Any] = {}
         self._breakers: dict[tuple[str, float], CircuitBreaker] = {}
 
-    def __reduce__(self) -> tuple[type[Models], tuple[Path | None]]:
+    def __reduce__(self) -> tuple[type[Models], tuple[Path | None, float | None]]:
         """In another process: the same settings, and no models yet."""
-        return Models, (self._cache.path if self._cache else None,)
+        return Models, (self._cache.path if self._cache else None, self._wait)
 
     def get(self, model: ModelSpec | str, connection: Connection | None = None) -> LLM:
         """The model of a spec or its text; the same object for the same model and connection.
@@ -126,9 +129,11 @@ class Models:
     def _make(self, spec: ModelSpec, connection: Connection) -> LLM:
         if spec.kind == "hf":
             return _in_process(spec.name)
+        if connection.wait is None:
+            connection = msgspec.structs.replace(connection, wait=self._wait)
         make = _litellm_model if spec.kind == "litellm" else _http_model
         llm, server = make(spec.name, spec.url, connection)
-        wait = connection.wait
+        wait = PATIENCE if connection.wait is None else connection.wait
         breaker = self._breakers.setdefault((server, wait), CircuitBreaker(patience=wait))
         retrying = Retrying(llm, patience=wait, breaker=breaker)
         return Cached(retrying, self._cache) if self._cache else retrying
@@ -166,7 +171,8 @@ def _http_model(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
     connect, read = connection.connect_timeout or default.connect, connection.read_timeout or default.read
     timeouts = Timeouts(connect, read, connection.timeout or max(default.total, connect + read))
     if not name:
-        name = _only_model(HTTPModel(url, api_key_env=connection.api_key_env, timeouts=timeouts))
+        server = HTTPModel(url, api_key_env=connection.api_key_env, timeouts=timeouts)
+        name = _only_model(server, connection.wait or 0.0)
     model = HTTPModel(
         url,
         name,
@@ -179,8 +185,8 @@ def _http_model(name: str, url: str, connection: Connection) -> tuple[LLM, str]:
     return model, model.url
 
 
-def _only_model(server: Any) -> str:
-    served = _outside_any_loop(server.models)
+def _only_model(server: Any, wait: float) -> str:
+    served = _outside_any_loop(lambda: _when_reachable(server.models, wait))
     if len(served) != 1:
         some = ", ".join(name[:100] for name in served[:10]) + (", ..." if len(served) > 10 else "")
         raise ConfigError(
@@ -189,6 +195,25 @@ def _only_model(server: Any) -> str:
             else f"{server.url} has no model"
         )
     return str(served[0])
+
+
+async def _when_reachable(call: Callable[[], Coroutine[Any, Any, Made]], wait: float) -> Made:
+    """What a call to a server returns, once that can be reached; so many seconds are spent on trying."""
+    if not wait:
+        return await call()
+    breaker = CircuitBreaker(failures=1, patience=wait)
+    while True:
+        probe = await breaker.enter()
+        try:
+            answer = await call()
+        except ServerUnreachable as error:
+            breaker.leave(probe, error)
+        except BaseException as error:
+            breaker.leave(probe, error)
+            raise
+        else:
+            breaker.leave(probe, None)
+            return answer
 
 
 def _outside_any_loop(call: Callable[[], Coroutine[Any, Any, Made]]) -> Made:

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 PATIENCE = 60.0
 """Seconds that an unreachable server is waited for: enough for a restart of a small server, too short to be left alone
-with for an hour. `wait=SECONDS` in a policy's text sets another time."""
+with for an hour. `--wait SECONDS`, or `wait=SECONDS` in a policy's text, sets another time."""
 
 ANNOUNCE_AFTER = 1.0
 """Seconds after which the log says that a server is waited for; shorter outages are not worth a line."""
@@ -167,7 +167,8 @@ class CircuitBreaker:
         if not self._announced and now - self._unreachable_since >= ANNOUNCE_AFTER:
             self._announced = True
             _log.warning(
-                "%s Its calls wait up to %g s for it; wait=SECONDS after the model's URL changes that",
+                "%s Its calls wait up to %g s for it; --wait SECONDS changes that, for one model wait=SECONDS "
+                "after its URL",
                 printable(str(error)).rstrip(".") + ("" if str(error).endswith("?") else "."),
                 self.patience,
             )

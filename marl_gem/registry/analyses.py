@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from marl_gem.analysis import Strategy
-from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import RegistryError, ScenarioFault
 from marl_gem.faults import foreign_code
 from marl_gem.registry.tables import load_family, new_table, resolve
+
+if TYPE_CHECKING:  # to list scenarios takes none of these, which take long to import
+    from marl_gem.analysis import Strategy
+    from marl_gem.env import MultiAgentEnv
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from marl_gem.errors import ConfigError, RegistryError
 from marl_gem.faults import foreign_code
-from marl_gem.policies import Policy
 from marl_gem.registry.scenarios import find, make
 from marl_gem.registry.tables import Offers, resolve
+
+if TYPE_CHECKING:  # to list scenarios takes no policies, which take long to import
+    from marl_gem.policies import Policy
 
 Need: TypeAlias = Literal["judge", "env"]
 """What a strategy may ask for besides the policy it is made of: another policy that judges, or an env to look at."""

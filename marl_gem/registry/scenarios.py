@@ -16,11 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import (
     InvalidOption,
     MarlGemError,
@@ -30,9 +29,12 @@ from marl_gem.errors import (
     UnknownScenario,
 )
 from marl_gem.faults import description, is_interrupt
-from marl_gem.registry.tables import families, import_from_here, load_family, new_table, resolve
+from marl_gem.registry.tables import import_from_here, load_families, load_family, new_table, resolve
 from marl_gem.registry.wrappers import WrapperSpec
 from marl_gem.types import TurnOrder
+
+if TYPE_CHECKING:  # to list scenarios takes no envs, which take long to import
+    from marl_gem.env import MultiAgentEnv
 
 
 @dataclass(frozen=True)
@@ -173,11 +175,8 @@ def make(id: str, *, wrappers: Sequence[str | Mapping[str, Any] | WrapperSpec] =
 
 def list(family: str | None = None) -> builtins.list[RegisteredScenario]:
     """All registered scenarios, or those of one family, sorted by id. A family that cannot be loaded is a warning."""
-    for name in families():
-        try:
-            load_family(name)
-        except RegistryError as error:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+    for error in load_families():
+        warnings.warn(str(error), RuntimeWarning, stacklevel=2)
     prefix = f"{family}:" if family else ""
     return sorted((s for s in _scenarios.values() if s.id.startswith(prefix)), key=lambda scenario: scenario.id)
 
@@ -206,6 +205,8 @@ def options(id: str) -> dict[str, Any]:
 
 
 def _make(scenario: RegisteredScenario, given: dict[str, Any]) -> MultiAgentEnv:
+    from marl_gem.env import MultiAgentEnv
+
     id, options = scenario.id, {**scenario.options, **given}
     max_steps = options.pop("max_steps", None)
     if max_steps is not None and (type(max_steps) is not int or max_steps < 1):

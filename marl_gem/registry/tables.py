@@ -12,7 +12,7 @@ import importlib
 import importlib.metadata
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -101,7 +101,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 @contextmanager
 def preserved() -> Iterator[None]:
     """For tests: what is registered within is forgotten afterwards. All plug-ins are loaded before."""
-    _load_families(tuple(sys.path))
+    _load_families_once(tuple(sys.path))
     before = _snapshot()
     try:
         yield
@@ -110,14 +110,12 @@ def preserved() -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=1)
-def _load_families(path: tuple[str, ...]) -> None:
+def _load_families_once(path: tuple[str, ...]) -> None:
     """Import all plug-ins; their modules are imported once, so what they register must not be forgotten.
 
     They are searched for once for each `sys.path`: reading what is installed takes 12 ms, and tests come by thousands.
     """
-    for family in families():
-        with suppress(RegistryError):
-            load_family(family)
+    load_families()
 
 
 def families() -> dict[str, importlib.metadata.EntryPoint]:
@@ -131,7 +129,23 @@ def load_family(family: str) -> None:
     Raises:
         RegistryError: it cannot be imported; nothing of it is registered.
     """
-    if family in _loaded or not (point := families().get(family)):
+    if family not in _loaded and (point := families().get(family)):
+        _load(family, point)
+
+
+def load_families() -> list[RegistryError]:
+    """Import all plug-ins, each once; gives the errors of those that cannot be imported."""
+    errors = []
+    for family, point in families().items():
+        try:
+            _load(family, point)
+        except RegistryError as error:
+            errors.append(error)
+    return errors
+
+
+def _load(family: str, point: importlib.metadata.EntryPoint) -> None:
+    if family in _loaded:
         return
     before = _snapshot()
     try:

@@ -13,15 +13,17 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError, InvalidOption, RegistryError, ScenarioFault
 from marl_gem.faults import foreign_code
 from marl_gem.overrides import split_call, write_value
 from marl_gem.registry.tables import choose, new_table, resolve
+
+if TYPE_CHECKING:  # to list scenarios takes no envs, which take long to import
+    from marl_gem.env import MultiAgentEnv
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ Models take values:
     connect_timeout=5        seconds to wait for a connection; default 10
     read_timeout=60          seconds to wait for the next bytes of a reply, so for the longest answer; default 600
     timeout=120              seconds that a call may take; default 900, of hosted models 600
-    wait=600                 seconds that an unreachable server is waited for; default 60
+    wait=600                 seconds that an unreachable server is waited for; default that of --wait, or 60
     adapter=NAME             a LoRA adapter that the server has loaded
     logprobs=processed       what the server's log-probabilities are; see `marl_gem.llm.http.HTTPModel`
 

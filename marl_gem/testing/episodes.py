@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import pickle
 import random
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import zip_longest
 from typing import Any
 
@@ -195,17 +198,11 @@ def check_processes(make: Make, plan: Plan = THOROUGH) -> str | None:
         )
     answers = []
     for hash_seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", "from marl_gem.testing import episodes; episodes._run_in_child()"],
-            input=task,
-            capture_output=True,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            check=False,
-        )
-        if done.returncode:
-            complaint = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        code, output, complaints = _in_child(task, hash_seed)
+        if code:
+            complaint = complaints.decode(errors="replace").strip().rpartition("\n")[2]
             return f"another process could not make and play the env ({complaint})"
-        answers.append(json.loads(done.stdout.rpartition(b"\n")[2]))
+        answers.append(json.loads(output.rpartition(b"\n")[2]))
         if isinstance(answers[-1], str):
             raise PlayFailed(f"in another process: {answers[-1]}")
     for seed, expected, found in zip(plan.seeds, *answers, strict=True):
@@ -213,15 +210,45 @@ def check_processes(make: Make, plan: Plan = THOROUGH) -> str | None:
     return None
 
 
+def _in_child(task: bytes, hash_seed: str) -> tuple[int, bytes, bytes]:
+    """The exit code of a process that does this task, and what it wrote to stdout and to stderr."""
+    with (
+        tempfile.TemporaryFile() as complaints,
+        subprocess.Popen(
+            [sys.executable, "-c", "from marl_gem.testing import episodes; episodes._run_in_child()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        ) as child,
+    ):
+        assert child.stdin is not None and child.stdout is not None
+        with suppress(BrokenPipeError):  # it has ended already
+            child.stdin.write(task)
+            child.stdin.flush()
+        output = child.stdout.read()
+        code = child.wait()
+        complaints.seek(0)
+        return code, output, complaints.read()
+
+
 def _run_in_child() -> None:
     """In the other process: load `make`, play, and write the snapshots as the last line."""
     make, plan = pickle.load(sys.stdin.buffer)
+    sys.stdin = io.StringIO()
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     make().close()
     try:
         answer: Any = [_episode(make, seed, plan) for seed in plan.seeds]
     except PlayFailed as error:
         answer = str(error)
     sys.stdout.write(f"\n{json.dumps(answer)}")
+
+
+def _end_with_the_parent() -> None:
+    """Wait until the parent closes the pipe, as it does when it is killed, and end this process."""
+    os.read(0, 1)
+    os._exit(1)
 
 
 def check_reset(make: Make, plan: Plan = THOROUGH) -> None:

@@ -18,16 +18,46 @@ ConfigError that names the right order. For other wrappers, derive from `Wrapper
 `RewardWrapper`.
 """
 
-from marl_gem.wrappers.base import Wrapper
-from marl_gem.wrappers.history import ShowHistory
-from marl_gem.wrappers.limits import TimeLimit
-from marl_gem.wrappers.observations import MapObservation, ObservationWrapper
-from marl_gem.wrappers.parse import ParseAction, Parser, boxed, matching, tagged
-from marl_gem.wrappers.record import RecordEpisodes
-from marl_gem.wrappers.reward_env import RewardEnv
-from marl_gem.wrappers.rewards import RewardClip, RewardScale, RewardWrapper, StepPenalty
-from marl_gem.wrappers.statistics import EpisodeStatistics, Statistics
-from marl_gem.wrappers.tool_env import ToolEnv
+from typing import TYPE_CHECKING
+
+from marl_gem.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from marl_gem.wrappers.base import Wrapper
+    from marl_gem.wrappers.history import ShowHistory
+    from marl_gem.wrappers.limits import TimeLimit
+    from marl_gem.wrappers.observations import MapObservation, ObservationWrapper
+    from marl_gem.wrappers.parse import ParseAction, Parser, boxed, matching, tagged
+    from marl_gem.wrappers.record import RecordEpisodes
+    from marl_gem.wrappers.reward_env import RewardEnv
+    from marl_gem.wrappers.rewards import RewardClip, RewardScale, RewardWrapper, StepPenalty
+    from marl_gem.wrappers.statistics import EpisodeStatistics, Statistics
+    from marl_gem.wrappers.tool_env import ToolEnv
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "EpisodeStatistics": "statistics",
+            "MapObservation": "observations",
+            "ObservationWrapper": "observations",
+            "ParseAction": "parse",
+            "Parser": "parse",
+            "RecordEpisodes": "record",
+            "RewardClip": "rewards",
+            "RewardEnv": "reward_env",
+            "RewardScale": "rewards",
+            "RewardWrapper": "rewards",
+            "ShowHistory": "history",
+            "Statistics": "statistics",
+            "StepPenalty": "rewards",
+            "TimeLimit": "limits",
+            "ToolEnv": "tool_env",
+            "Wrapper": "base",
+            "boxed": "parse",
+            "matching": "parse",
+            "tagged": "parse",
+        },
+    )
 
 __all__ = [
     "EpisodeStatistics",

@@ -107,3 +107,63 @@ register_policy(
     "marl_gem.scenarios.games.werewolf_rule:policy",
     description="The seer says who is a wolf, and the village votes for it; wolves go for who says to be the seer.",
 )
+
+register(
+    "game:Signalling-v0",
+    "marl_gem.scenarios.games.signalling:Signalling",
+    description="A Lewis signalling game, two agents: a sender and a receiver agree on what signals mean.",
+    agents=2,
+    turn_order="sequential",
+)
+register_policy(
+    "game:Signalling-v0",
+    "code",
+    "marl_gem.scenarios.games.signalling:policy",
+    description="A fixed code: the first signal means the first state, and so on. With itself it always wins.",
+)
+register_analysis(
+    "game:Signalling-v0",
+    "marl_gem.scenarios.games.signalling:analyse",
+    description="success: the probability that both win (chance 1 / states, optimum 1); information: what the signal "
+    "says about the state, in bits.",
+)
+
+register(
+    "game:PublicGoods-v0",
+    "marl_gem.scenarios.games.public_goods:PublicGoods",
+    description="Public goods, 2 to 50 agents at the same time, with and without talk: gifts help the others more.",
+    agents=(2, 50),
+    turn_order="parallel",
+)
+register_policy(
+    "game:PublicGoods-v0",
+    "conditional",
+    "marl_gem.scenarios.games.public_goods:policy",
+    description="Gives all at first, and then the mean of the last gifts.",
+)
+register_analysis(
+    "game:PublicGoods-v0",
+    "marl_gem.scenarios.games.public_goods:analyse",
+    description="gift: the share that players give at first; value: the mean reward of a round (1 if nobody gives, "
+    "factor if all give all); exploitability: what giving nothing gains.",
+)
+
+register(
+    "game:PrisonersDilemma-v0",
+    "marl_gem.scenarios.games.prisoners_dilemma:PrisonersDilemma",
+    description="The iterated prisoner's dilemma, two agents at the same time, with and without talk.",
+    agents=2,
+    turn_order="parallel",
+)
+register_policy(
+    "game:PrisonersDilemma-v0",
+    "tit_for_tat",
+    "marl_gem.scenarios.games.prisoners_dilemma:policy",
+    description="Cooperates at first, and then plays what the other played last.",
+)
+register_analysis(
+    "game:PrisonersDilemma-v0",
+    "marl_gem.scenarios.games.prisoners_dilemma:analyse",
+    description="value/player_0 and value/player_1: the exact mean reward of a round, as memory-one strategies "
+    "(both cooperate: -1, both defect: -2); cooperation: in the first round.",
+)

@@ -3,9 +3,13 @@
 from pathlib import Path
 
 from marl_gem.registry import register, register_policy
-from marl_gem.scenarios.tau import official
-from marl_gem.scenarios.tau.registration import register_domain, register_named, register_scripts
-from marl_gem.scenarios.tau.strategies import register_strategies
+from marl_gem.scenarios.tau import data_folder
+from marl_gem.scenarios.tau.registration import (
+    register_domain,
+    register_named,
+    register_scripts,
+    register_strategies,
+)
 
 __all__ = ["register_domain"]
 
@@ -19,7 +23,7 @@ for _name, _what in (("retail", "an online shop"), ("airline", "an airline")):
         description=f"TAU-bench: a customer of {_what} and an assistant with tools, both agents.",
         agents=2,
         turn_order="sequential",
-        unavailable=official.missing(_name),
+        unavailable=data_folder.missing(_name),
         name=_name,
     )
     register(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from marl_gem.errors import InvalidOption, RecordError, UnavailableScenario
-from marl_gem.scenarios.tau import desk, official
+from marl_gem.scenarios.tau import data_folder, desk
 from marl_gem.scenarios.tau.dialogue import UserReward
 from marl_gem.scenarios.tau.domain import Domain, load_domain
 from marl_gem.scenarios.tau.env import TauEnv
@@ -44,12 +44,12 @@ def domain(name: str, corrected: bool = False) -> Domain:
     tools = importlib.import_module(f"marl_gem.scenarios.tau.{kind}")
     if name in SHIPPED:
         return load_domain(_HERE / "mini" / kind, tools, name=name, official=kind)
-    if why := official.missing(name):
+    if why := data_folder.missing(name):
         raise UnavailableScenario(f"tau:{name}-v0: {why}")
     try:
-        return load_domain(official.home() / name, tools, name=name, official=kind)
+        return load_domain(data_folder.home() / name, tools, name=name, official=kind)
     except RecordError as error:
-        raise RecordError(f"{error}. To have it afresh, {official.HOW}") from error
+        raise RecordError(f"{error}. To have it afresh, {data_folder.HOW}") from error
 
 
 def make(

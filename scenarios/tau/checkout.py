@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from marl_gem.errors import RecordError
+from marl_gem.scenarios.tau.data_folder import HOW_TO_GET_IT
 from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.types import read_json
 
-HOW_TO_GET_IT = (
-    "get it with `git clone https://github.com/sierra-research/tau-bench`, then `marl-gem tau import tau-bench`"
-)
 TEST_TASKS = "tasks_test.py"
 
 _UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)

@@ -1,13 +1,4 @@
-"""Where the official data lies, and how it gets there.
-
-The data of sierra-research/tau-bench does not ship with marl_gem:
-
-    git clone https://github.com/sierra-research/tau-bench
-    marl-gem tau import tau-bench
-
-reads the checkout (see `checkout.py`) and writes it as JSON into a folder of this user's. Or `MARL_GEM_TAU_BENCH`
-names a folder that holds `retail/` and `airline/` in the layout of `domain.py`.
-"""
+"""How the official data gets to where it is read from: `marl-gem tau import`. See `data_folder.py`."""
 
 from __future__ import annotations
 
@@ -19,36 +10,9 @@ from typing import Any
 
 from marl_gem.errors import RecordError
 from marl_gem.runs.files import replacing_folder
-from marl_gem.scenarios.tau.checkout import HOW_TO_GET_IT, Checkout, ImportedDomain
+from marl_gem.scenarios.tau.checkout import Checkout, ImportedDomain
+from marl_gem.scenarios.tau.data_folder import DOMAINS, home, is_domain
 from marl_gem.scenarios.tau.domain import OFFICIAL_USER_PROMPT
-
-VARIABLE = "MARL_GEM_TAU_BENCH"
-DOMAINS = ("retail", "airline")
-HOW = f"{HOW_TO_GET_IT}; or set {VARIABLE} to a folder that holds retail/ and airline/"
-
-
-def home() -> Path:
-    """The folder that official data is read from: what the variable names, or where it is imported to."""
-    if named := os.environ.get(VARIABLE):
-        return Path(named)
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "marl_gem" / "tau_bench"
-
-
-def missing(domain: str) -> str:
-    """Why an official domain cannot be played here and what would help; empty if it can."""
-    if _is_domain(home() / domain):
-        return ""
-    if os.environ.get(VARIABLE):
-        return f"{VARIABLE} is {str(home())!r}, but there is no {domain}/ with TAU-bench's data in it; {HOW}"
-    return f"it needs the data of TAU-bench, which does not ship with marl_gem; {HOW}"
-
-
-def _is_domain(folder: Path) -> bool:
-    try:
-        return (folder / "policy.md").is_file() and any(folder.glob("tasks_*.json"))
-    except OSError:  # a name too long, a folder that may not be read
-        return False
 
 
 def import_checkout(checkout: Path, into: Path | None = None) -> dict[str, dict[str, int]]:
@@ -111,7 +75,7 @@ def _keep_other_files(target: Path, draft: Path) -> None:
     """
     if not target.exists():
         return
-    if not target.is_dir() or not all(entry.name in DOMAINS and _is_domain(entry) for entry in target.iterdir()):
+    if not target.is_dir() or not all(entry.name in DOMAINS and is_domain(entry) for entry in target.iterdir()):
         raise RecordError(f"{target} holds something else; name another folder with --into")
     _copy_what_is_missing(target, draft)
 

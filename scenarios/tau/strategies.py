@@ -1,7 +1,4 @@
-"""Registers the strategies of both seats, as in `--seat user=MODEL@URL,strategy=react`.
-
-Without a strategy, a user's answer is its message and an assistant calls tools in its back end's format.
-"""
+"""The strategy few-shot: solved dialogues in the assistant's instructions."""
 
 from __future__ import annotations
 
@@ -11,45 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import ConfigError
 from marl_gem.policies import Policy
-from marl_gem.registry import Need, register_strategy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau import assistants
 from marl_gem.scenarios.tau.domain import Domain
-from marl_gem.scenarios.tau.env import ASSISTANT, USER, TauEnv
+from marl_gem.scenarios.tau.env import ASSISTANT, TauEnv
 from marl_gem.scenarios.tau.scripts import ScriptPolicy
 
 EXAMPLES = "train"
 """The split whose tasks serve as examples."""
-
-_HERE = "marl_gem.scenarios.tau"
-_STRATEGIES: tuple[tuple[str, str, str, tuple[Need, ...], str], ...] = (
-    (USER, "react", "users:react", (), "Writes a thought before each message; it is not sent."),
-    (USER, "verify", "users:verify", ("judge",), "A judge checks each message; a rejected one is sampled again."),
-    (
-        USER,
-        "reflect",
-        "users:reflect",
-        ("judge",),
-        "A judge checks each message; a rejected one is rewritten with the judge's reason.",
-    ),
-    (ASSISTANT, "act", "assistants:act", (), "Every answer is one action, written as JSON."),
-    (ASSISTANT, "react", "assistants:react", (), "As act, after a thought that is not sent."),
-    (USER, "official", "official_seats:user", ("env",), "As for published scores; requires official=true."),
-    (
-        ASSISTANT,
-        "official",
-        "official_seats:assistant",
-        ("env",),
-        "As for published scores; requires official=true.",
-    ),
-    (ASSISTANT, "few-shot", "strategies:few_shot", ("env",), "Five solved dialogues are in its instructions."),
-)
-
-
-def register_strategies(scenario: str) -> None:
-    """Register all strategies for a scenario or a family."""
-    for agent, name, where, needs, what in _STRATEGIES:
-        register_strategy(scenario, agent, name, f"{_HERE}.{where}", description=what, needs=needs)
 
 
 def few_shot(policy: Policy, env: MultiAgentEnv) -> Policy:

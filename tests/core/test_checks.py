@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import importlib
+import os
 import random
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 import typer
@@ -100,6 +105,53 @@ def test_what_depends_on_hashes_differs_between_processes(module: Any) -> None:
     assert "KeyError" in check_env(module.Broken, BRIEF, only=["processes"]).failed[0].details
 
 
+SLEEPS = """
+import fcntl, os, pathlib, time
+from marl_gem.testing import check_env
+from tests.toys import NumberGame
+
+class Sleeps(NumberGame):
+    def __init__(self):
+        if os.getpid() != int(os.environ.get("CHECKS", os.getpid())):
+            file = open("lock", "w")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            pathlib.Path("sleeping").touch()
+            time.sleep(600)
+        super().__init__()
+
+if __name__ == "__main__":
+    from sleeps import Sleeps
+    os.environ["CHECKS"] = str(os.getpid())
+    check_env(Sleeps, only=["processes"])
+"""
+
+
+def test_the_other_process_ends_when_the_one_that_checks_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "sleeps.py").write_text(SLEEPS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    with subprocess.Popen([sys.executable, "sleeps.py"], cwd=tmp_path, env=environment) as checks:
+        wait_until((tmp_path / "sleeping").exists)
+        checks.kill()
+    with (tmp_path / "lock").open() as lock:
+        wait_until(lambda: taken(lock))
+
+
+def wait_until(happens: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not happens():
+        assert time.monotonic() < end, "it has not happened"
+        time.sleep(0.02)
+
+
+def taken(lock: TextIO) -> bool:
+    """Take a lock; whether nobody else has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def test_what_cannot_be_sent_to_another_process_is_skipped() -> None:
     (outcome,) = check_env(lambda: Rolls(), BRIEF, only=["processes"]).results
     assert outcome.status == "skipped" and "let it be a function or class of a module" in outcome.details
@@ -186,7 +238,7 @@ def test_the_command_passes_and_fails(module: Any) -> None:
     passed = run("check", "game:KuhnPoker-v0", "--seed", "3")
     assert passed.exit_code == 0
     assert "ok       plays            Random play raises nothing." in passed.output
-    assert "21 ok in " in passed.output
+    assert "21 ok, 1 skipped in " in passed.output
     failed = run("check", "scenarios_with_sets:Sets", "--only", "processes", "--only", "plays")
     assert failed.exit_code == 1
     assert "FAILED   processes" in failed.output

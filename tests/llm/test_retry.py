@@ -185,7 +185,10 @@ def test_an_unreachable_server_and_its_return_are_logged_once(caplog: pytest.Log
     breaker = CircuitBreaker(3, 900.0, clock.backoff())
     asyncio.run(ask_all(Retrying(server, backoff=clock.backoff(), breaker=breaker), 20))
     lost, back = [record.getMessage() for record in caplog.records]
-    assert lost == "no connection. Its calls wait up to 900 s for it; wait=SECONDS after the model's URL changes that"
+    assert lost == (
+        "no connection. Its calls wait up to 900 s for it; --wait SECONDS changes that, for one model wait=SECONDS "
+        "after its URL"
+    )
     assert back.startswith("reachable again after 1")
 
 

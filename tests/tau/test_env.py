@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import marl_gem
 import marl_gem.scenarios.tau
 from marl_gem.errors import InvalidOption, UnavailableScenario
-from marl_gem.scenarios.tau import official
+from marl_gem.scenarios.tau import data_folder
 from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.domain import Domain, Task
 from marl_gem.scenarios.tau.env import OPENING, TauEnv
@@ -444,10 +444,10 @@ def test_all_scenarios_are_registered() -> None:
 def test_without_the_official_data_one_is_told_how_to_get_it(
     restored_registry: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setenv(official.VARIABLE, str(tmp_path))
-    for name in official.DOMAINS:
-        why = official.missing(name)
+    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
+    for name in data_folder.DOMAINS:
+        why = data_folder.missing(name)
         assert "marl-gem tau import tau-bench" in why and str(tmp_path) in why
-    marl_gem.register("tau:gone-v0", "x:y", agents=2, unavailable=official.missing("retail"))
+    marl_gem.register("tau:gone-v0", "x:y", agents=2, unavailable=data_folder.missing("retail"))
     with pytest.raises(UnavailableScenario, match="marl-gem tau import"):
         marl_gem.make("tau:gone-v0")

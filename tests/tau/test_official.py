@@ -10,7 +10,7 @@ import pytest
 
 import marl_gem
 from marl_gem.errors import InvalidOption, RecordError, UnavailableScenario
-from marl_gem.scenarios.tau import catalog, official
+from marl_gem.scenarios.tau import catalog, data_folder, official
 from marl_gem.scenarios.tau.env import TauEnv
 
 TASKS = '''
@@ -69,7 +69,7 @@ TABLES = {"retail": ("orders", "products", "users"), "airline": ("flights", "res
 def checkout(tmp_path: Path) -> Path:
     """A small checkout of our own making, in the official layout."""
     root = tmp_path / "tau-bench"
-    for name in official.DOMAINS:
+    for name in data_folder.DOMAINS:
         folder = root / "tau_bench" / "envs" / name
         (folder / "data").mkdir(parents=True)
         (folder / "tools").mkdir()
@@ -93,7 +93,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_an_import_reads_tasks_and_tools_and_runs_nothing(checkout: Path, tmp_path: Path) -> None:
     counts = official.import_checkout(checkout, tmp_path / "into")
     assert counts == {
-        name: {"records": 6, "test tasks": 2, "tools": 2, "official user prompts": 1} for name in official.DOMAINS
+        name: {"records": 6, "test tasks": 2, "tools": 2, "official user prompts": 1} for name in data_folder.DOMAINS
     }
     first, second = json.loads((tmp_path / "into" / "airline" / "tasks_test.json").read_text())
     assert first == {
@@ -149,7 +149,7 @@ def test_what_the_user_put_beside_an_import_stays(checkout: Path, tmp_path: Path
 def test_the_official_user_prompt_is_read_without_running_it(checkout: Path, tmp_path: Path) -> None:
     official.import_checkout(checkout, tmp_path / "into")
     prompt = "You play a customer.\n\nInstruction: {instruction}\n\nRules:\n- Say '{stop}' when you are done."
-    for name in official.DOMAINS:
+    for name in data_folder.DOMAINS:
         assert (tmp_path / "into" / name / "user_official.md").read_text() == prompt
 
 
@@ -315,15 +315,15 @@ def test_half_a_folder_says_what_is_missing_and_how_to_get_it(
 ) -> None:
     """Without its orders every call of a shop is refused, the tasks' own too, so that an oracle would solve all."""
     official.import_checkout(checkout, tmp_path / "into")
-    monkeypatch.setenv(official.VARIABLE, str(tmp_path / "into"))
+    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path / "into"))
     (tmp_path / "into" / "retail" / "tools.json").unlink()
     (tmp_path / "into" / "retail" / "data" / "users.json").write_text("{}")
     (tmp_path / "into" / "retail" / "data" / "products.json").unlink()
     catalog.domain.cache_clear()
     with pytest.raises(RecordError, match=r"data/products\.json, data/users\.json.*marl-gem tau import tau-bench"):
         catalog.domain("retail")
-    monkeypatch.setenv(official.VARIABLE, "x" * 5000)
-    assert "marl-gem tau import" in official.missing("retail")
+    monkeypatch.setenv(data_folder.VARIABLE, "x" * 5000)
+    assert "marl-gem tau import" in data_folder.missing("retail")
 
 
 def test_one_load_serves_corrected_and_uncorrected_envs() -> None:
@@ -337,12 +337,12 @@ def test_one_load_serves_corrected_and_uncorrected_envs() -> None:
 
 def test_missing_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog.domain.cache_clear()
-    monkeypatch.delenv(official.VARIABLE, raising=False)
+    monkeypatch.delenv(data_folder.VARIABLE, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert official.home() == tmp_path / "marl_gem" / "tau_bench"
+    assert data_folder.home() == tmp_path / "marl_gem" / "tau_bench"
     with pytest.raises(UnavailableScenario, match=r"git clone .*marl-gem tau import"):
         catalog.domain("retail")
-    monkeypatch.setenv(official.VARIABLE, str(tmp_path / "elsewhere"))
+    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path / "elsewhere"))
     with pytest.raises(UnavailableScenario, match="elsewhere"):
         catalog.domain("airline")
 
@@ -356,6 +356,6 @@ def test_a_large_checkout_is_imported(checkout: Path, tmp_path: Path) -> None:
         + '", actions=['
         + 'Action(name="a", kwargs={"b": ["1", "2"]}), ' * 6
     )
-    for name in official.DOMAINS:
+    for name in data_folder.DOMAINS:
         (checkout / "tau_bench" / "envs" / name / "tasks_test.py").write_text(f"TASKS = [{(one + ']), ') * 500}]")
     assert official.import_checkout(checkout, tmp_path / "into")["retail"]["test tasks"] == 500

@@ -21,7 +21,8 @@ from marl_gem.policies import Policy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.tau.dialogue import STOP
 from marl_gem.scenarios.tau.env import TauEnv
-from marl_gem.scenarios.tau.strategies import gold_dialogues, register_strategies
+from marl_gem.scenarios.tau.registration import register_strategies
+from marl_gem.scenarios.tau.strategies import gold_dialogues
 from marl_gem.specs import ScenarioSpec, assign_seats, load_policies, parse_assignment
 from marl_gem.types import Episode
 from tests.tau.ticket_desk import DESK, respond
