@@ -57,7 +57,8 @@ TASKS = (
         "Which customer has spent the most, at today's prices?",
         (
             "select customers.name from customers join orders on customer_id = customers.id join items on "
-            "order_id = orders.id join products on products.id = product_id group by customers.id order by sum(quantity * price) "
+            "order_id = orders.id join products on products.id = product_id group by customers.id order by "
+            "sum(quantity * price) "
             "desc limit 1",
         ),
         True,
@@ -73,7 +74,8 @@ TASKS = (
         "medium",
         "Some rows of items stand there twice, by mistake. Keep one of each.",
         (
-            "delete from items where rowid not in (select min(rowid) from items group by order_id, product_id, quantity)",
+            "delete from items where rowid not in (select min(rowid) from items group by order_id, "
+            "product_id, quantity)",
         ),
     ),
     DatabaseTask(
@@ -92,7 +94,8 @@ TASKS = (
         "cities-table",
         "hard",
         "Move the cities to a table of their own: cities (id integer primary key, name text), with ids from 1 "
-        "in alphabetical order, and in customers a column city_id, null where the city is not known, in the stead of city.",
+        "in alphabetical order, and in customers a column city_id, null where the city is not known, in the "
+        "stead of city.",
         (
             "create table cities (id integer primary key, name text)",
             "insert into cities (name) select distinct city from customers where city is not null order by city",
@@ -104,7 +107,8 @@ TASKS = (
     DatabaseTask(
         "months-table",
         "hard",
-        "Make a table months (month text, orders integer, revenue real): for each month with orders, written as 2025-01, "
+        "Make a table months (month text, orders integer, revenue real): for each month with orders, written "
+        "as 2025-01, "
         "the number of its orders and their revenue at today's prices.",
         (
             "create table months (month text, orders integer, revenue real)",
