@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import zip_longest
 from reprlib import Repr
+from types import NoneType
 from typing import Any, TypeAlias
 
 from marl_gem.env import MultiAgentEnv
@@ -209,8 +210,13 @@ def _difference(left: Any, right: Any) -> str:
     return f"{short(right)} instead of {short(left)}"
 
 
+PLAIN = (str, int, bool, NoneType)
+
+
 def as_data(value: Any) -> Any:
     """A copy as plain data that can be compared; an object that is no plain data becomes the name of its type."""
+    if type(value) in PLAIN:  # most parts are, and to ask for a Mapping takes long
+        return value
     if isinstance(value, Mapping):
         return {str(key): as_data(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

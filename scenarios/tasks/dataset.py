@@ -244,8 +244,9 @@ def register_dataset(
         source: a .jsonl, .json or .parquet file, a `datasets` object, rows as dicts, or a function that gives one of
             these; or a dict of these by split.
         reward: how answers are scored: "exact_match", "f1", "matches" (the answer is a pattern), "fits_schema" (it is
-            a JSON schema); a `@reward` or the name of one, `path/to/file.py:name`, which finds the row at
-            `context.env.unwrapped.item`; or a function of the answer and the `Item`, which may be asynchronous.
+            a JSON schema), "math" (math-verify finds them equal); a `@reward` or the name of one,
+            `path/to/file.py:name`, which finds the row at `context.env.unwrapped.item`; or a function of the answer
+            and the `Item`, which may be asynchronous.
         columns: other names of columns, by ours: {"prompt": "question"}.
         form: turns a row into one with our columns.
         tools: what agents may call, as of `wrappers.ToolEnv`.
@@ -301,9 +302,11 @@ def _as_scorer(reward: Any) -> tuple[Scorer | None, Reward | None]:
     if isinstance(reward, str):
         if reward in _BY_NAME:
             return _BY_NAME[reward], None
+        if reward == "math":
+            return find_object("marl_gem.scenarios.tasks.mathematics", "by_math_verify", reward), None
         module, colon, name = reward.rpartition(":")
         if not colon:
-            raise ConfigError(f"there is no reward {reward!r}; there are {', '.join(_BY_NAME)}, and file.py:name")
+            raise ConfigError(f"there is no reward {reward!r}; there are {', '.join(_BY_NAME)}, math, and file.py:name")
         reward = load_reward(reward) if module in RUBRICS else find_object(module, name, reward)
     if isinstance(reward, Reward):
         return None, reward

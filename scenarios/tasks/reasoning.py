@@ -21,7 +21,7 @@ SIZE = 500
 """The size that all data sets are made with: of acre the items depend on it, and four have no more items."""
 
 GENERATION_SECONDS = 60.0
-"""So long may an item take."""
+"""So much CPU time may an item take."""
 
 FINITE = frozenset({"acre", "gsm_symbolic", "list_functions", "word_ladder"})
 """These have `SIZE` items; a greater number begins anew."""
@@ -105,7 +105,7 @@ class Reasoning(QuestionEnv):
         config: values of its configuration, such as {"min_n": 3}; on top of the level's.
         strict: pay 1 for a right answer, and 0 for all others.
         size: so many tasks, with the numbers from 0; None: as many as there are seeds.
-        seconds: so long may scoring an answer take; then it is wrong.
+        seconds: so much CPU time may scoring an answer take; then it is wrong.
         task, answer_in, instructions, unanswered_reward: as of `QuestionEnv`.
 
     Raises:

@@ -34,8 +34,8 @@ from marl_gem.tools.sandbox.sandbox import run_request
 MOST_WORKERS = 8
 """More are never started, however many processors there are."""
 
-MARGIN = 5.0
-"""Seconds beyond a call's own after which a worker that does not answer is killed. Its own alarm comes before."""
+MARGIN = 30.0
+"""Seconds by the clock, beyond ten times a call's CPU time, after which a worker that does not answer is killed."""
 
 START_SECONDS = 120.0
 """So long may the libraries take to import."""
@@ -52,7 +52,7 @@ Problem = Literal["", "timeout", "crash", "raised"]
 class Reply(NamedTuple):
     """What became of a call. `problem` is empty, and `value` what the function returned; or it is
 
-    - "timeout": the call took longer than it may.
+    - "timeout": the call took more CPU time than it may.
     - "crash": the process died of it, twice.
     - "raised": the function raised; `text` says what.
     """
@@ -94,7 +94,7 @@ class Worker(Resource):
         call = json.dumps({"function": function, "arguments": arguments, "seconds": seconds}).encode()
         loop, complete = asyncio.get_running_loop(), False
         try:
-            async with asyncio.timeout(seconds + MARGIN):
+            async with asyncio.timeout(10.0 * seconds + MARGIN):
                 await loop.sock_sendall(self._channel, len(call).to_bytes(4, "little") + call)
                 size = int.from_bytes(await self._read(4), "little")
                 if size > MOST_BYTES:
@@ -168,7 +168,7 @@ class Workers:
                 raise MissingPackage(name.replace("_", "-"), self._extra, self._purpose)
 
     async def call(self, function: str, *arguments: Any, seconds: float) -> Reply:
-        """Call a function in a worker, and wait for it.
+        """Call a function in a worker, and wait for it. It may take so many seconds of CPU time.
 
         Raises:
             ResourceError: no worker could be started, or workers died although the call's process did not.
@@ -178,6 +178,10 @@ class Workers:
     def call_and_wait(self, function: str, *arguments: Any, seconds: float) -> Reply:
         """As `call`, for code that is not asynchronous."""
         return submit(self._call(function, arguments, seconds)).result()
+
+    def close(self) -> None:
+        """End all workers; they cannot be used again. At the end of a process this happens by itself."""
+        submit(self._pool.close()).result()
 
     async def _call(self, function: str, arguments: Sequence[Any], seconds: float) -> Reply:
         for is_last in (False, True):
@@ -192,8 +196,8 @@ class Workers:
                 return Reply(reply["value"])
             if "raised" in reply:
                 return Reply(None, "raised", f"{reply['raised']}: {reply.get('text', '')}")
-            if reply.get("died") == signal.SIGALRM:
-                return Reply(None, "timeout", f"it took more than {seconds:g} s")
+            if reply.get("died") == signal.SIGPROF:
+                return Reply(None, "timeout", f"it took more than {seconds:g} s of CPU time")
         return Reply(None, "crash", f"the process died of it, by signal {reply.get('died')}")
 
 

@@ -276,7 +276,8 @@ def test_no_episode_is_cut_because_the_server_was_away() -> None:
     server = FakeServer(latency=0.02)
 
     async def outage() -> None:
-        await asyncio.sleep(0.15)
+        while server.statuses[200] < 30:  # of 180 calls: some are in flight
+            await asyncio.sleep(0.005)
         await server.stop()
         await asyncio.sleep(2.5)
         await server.start()

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -132,18 +132,26 @@ def test_blocking_envs_step_side_by_side_in_threads() -> None:
 def test_a_blocking_env_holds_up_nobody() -> None:
     """A hundred quick episodes pass beside some that hardly move."""
 
+    quick_are_over = threading.Event()
+
     class Slow(Blocking):
         threads: ClassVar[set[str]] = set()
 
         def _process_actions(self, actions: dict[str, str]) -> None:
             if "slow" in actions.values():
-                time.sleep(0.5)
+                quick_are_over.wait(60)
             NumberGame._process_actions(self, actions)
 
     slow, order = ScriptedPolicy(lambda observation, info: "slow"), []
     jobs = [Job(seed, slow if seed < 3 else ones) for seed in range(103)]
-    for episode in played(Slow, *jobs, concurrency=6):
-        order.append(episode.seed)
+
+    async def play() -> None:
+        async for episode in stream(Slow, jobs, concurrency=6):
+            order.append(episode.seed)
+            if len(order) == 100:
+                quick_are_over.set()
+
+    asyncio.run(play())
     assert set(order[-3:]) == {0, 1, 2}
 
 
@@ -155,7 +163,7 @@ def test_threads_are_used_again() -> None:
 
 def assert_no_threads() -> None:
     """The threads of blocking envs end, perhaps after a moment."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(thread.name.startswith("marl_gem-env") for thread in threading.enumerate()):
         assert time.monotonic() < deadline, threading.enumerate()
         time.sleep(0.01)
@@ -186,6 +194,12 @@ class Guarded(NumberGame):
         self.live.remove(self)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("how", ["close", "cancel", "raise"])
 def test_stopping_early_closes_envs_and_leaves_nothing_behind(how: str, blocking: bool) -> None:
@@ -195,10 +209,12 @@ def test_stopping_early_closes_envs_and_leaves_nothing_behind(how: str, blocking
     breaks = Job(0, ScriptedPolicy(["break"]))  # the only one that ever ends
     jobs = [breaks, *(Job(seed, Delayed(lambda _: 0.001)) for seed in range(5))]
 
+    some_were_played = asyncio.Event()
+
     async def read() -> None:
         async for _ in stream(kind, jobs, concurrency=6):
-            await asyncio.sleep(0.15)
-            assert len(kind.live) == 5
+            await until(lambda: len(kind.live) == 5)  # that episode's env is closed, the others play
+            some_were_played.set()
             if how == "raise":
                 raise LookupError("enough")
 
@@ -206,16 +222,17 @@ def test_stopping_early_closes_envs_and_leaves_nothing_behind(how: str, blocking
         if how == "close":
             episodes = stream(kind, jobs, concurrency=6)
             await anext(episodes)
-            await asyncio.sleep(0.15)
+            await until(lambda: len(kind.live) == 5)
             await episodes.aclose()
         else:
             reader = asyncio.create_task(read())
-            await asyncio.sleep(0.4)
-            reader.cancel()
+            await some_were_played.wait()
+            if how == "cancel":
+                reader.cancel()
             with pytest.raises(LookupError if how == "raise" else asyncio.CancelledError):
                 await reader
             gc.collect()  # whoever leaves a loop over a generator leaves its closing to Python
-            await asyncio.sleep(0.3)
+            await until(lambda: not kind.live and len(asyncio.all_tasks()) == 1)
         assert kind.live == []
         return asyncio.all_tasks() - {asyncio.current_task()}
 

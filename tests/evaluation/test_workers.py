@@ -29,6 +29,7 @@ from marl_gem.evaluation import (
 )
 from marl_gem.policies import RandomPolicy, ScriptedPolicy
 from marl_gem.types import Limits
+from tests import signals
 from tests.evaluation.helpers import Tasks, episodes_in, ids, played, report_of, timeless
 from tests.evaluation.test_processes import ROOT, SLOW, marl_gem, size, started, wait_for
 from tests.slow_game import Slow, SlowPolicy
@@ -219,7 +220,7 @@ class TestProcesses:
         process = started("eval", *SLOW, *asked)
         wait_for(lambda: size(tmp_path / "run" / "episodes.jsonl") > 0, process)
         os.kill(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         assert process.returncode == 130 and "stopped early: interrupted" in out and "Traceback" not in err
         assert all(episode.ending == "terminated" for episode in episodes_in(tmp_path / "run" / "episodes.jsonl"))
         counted = report_of(tmp_path / "run")["episodes"]["counted"]
@@ -229,9 +230,9 @@ class TestProcesses:
         workers = children(process.pid)
         time.sleep(0.5)
         for _ in range(2):
-            os.kill(process.pid, signal.SIGINT)
+            signals.send(process.pid, signal.SIGINT)
             time.sleep(0.3)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
         assert process.returncode == 130 and "stopped at once" in err and "Traceback" not in err
         wait_until(lambda: all(map(is_gone, workers)))
         assert counted == len(set(ids(tmp_path / "run"))) < 5000 and ids(tmp_path / "two") == []

@@ -39,4 +39,6 @@ def _parsed(text: str) -> Any:
 
 _parsed_gold = functools.lru_cache(1024)(_parsed)
 
+same(["(x + 1)^2"], "x^2 + 2x + 1")  # what is loaded at the first use is loaded before workers are forked
+
 FUNCTIONS = {"same": same}

@@ -1,7 +1,7 @@
 """A worker's loop: calls of functions come through a channel, and their results go back.
 
 The process that has imported the libraries serves nothing itself: it forks one that does, and another when that one
-has died. A call that takes too long dies by the kernel's alarm, whatever it is doing, and only that call is lost.
+has died. A call that takes too much CPU time dies by the kernel's signal, whatever it is doing; nothing else is lost.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def serve(functions: Mapping[str, Callable[..., Any]]) -> None:
 
 def answer_calls(functions: Mapping[str, Callable[..., Any]]) -> None:
     """Answer one call after the other; a call that fails is answered by what it raised."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     while True:
         size = int.from_bytes(read_exactly(4), "little")
         call = json.loads(read_exactly(size))
-        signal.setitimer(signal.ITIMER_REAL, call["seconds"])
+        signal.setitimer(signal.ITIMER_PROF, call["seconds"])
         reply: dict[str, Any]
         try:
             reply = {"value": functions[call["function"]](*call["arguments"])}
         except (Exception, SystemExit) as error:
             reply = {"raised": type(error).__name__, "text": message_of(error)}
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
         send(reply)
 
 
