@@ -12,10 +12,13 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 pytest.importorskip("trl")
 
 import torch
-from trl import GRPOConfig
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import qwen3_chat_template
 
 from marl_gem.errors import ConfigError, MarlGemError
 from marl_gem.integrations import SeatRunner, turn_advantages
+from marl_gem.integrations.tool_environment import tool_environment
 from marl_gem.integrations.trl import PerAgentGRPOTrainer, Rollout, starts
 from marl_gem.trainers.tiny import tiny_model, tiny_tokenizer
 from tests.docs.pages import ROOT, run
@@ -112,3 +115,45 @@ def test_batches_that_do_not_fit_and_episodes_that_fail_are_refused(tokenizer: A
 def test_the_example_trains(scenario: str, tmp_path: Path) -> None:
     output = run([str(ROOT / "examples" / "train_with_trl.py"), scenario], tmp_path)
     assert "step 2: mean return" in output
+
+
+def test_a_tool_environment_is_played_by_trls_own_tool_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's answers are scripted: it takes two turns, and then says something without a call."""
+    tokenizer: Any = tiny_tokenizer(["1", "2", "3"] * 2)
+    tokenizer.padding_side = "left"
+    tokenizer.add_special_tokens({"eos_token": "<|im_end|>"})
+    tokenizer.chat_template = qwen3_chat_template
+    config = GRPOConfig(
+        output_dir=str(tmp_path),
+        max_steps=1,
+        per_device_train_batch_size=2,
+        num_generations=2,
+        max_completion_length=400,
+        use_cpu=True,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    prompt = [{"role": "user", "content": "Play. "}]
+    environment = tool_environment(SeatRunner(NumberGame, others={"b": always("1")}))
+    trainer = GRPOTrainer(
+        tiny_model(tokenizer, width=16, layers=1, heads=1, context=2048),
+        args=config,
+        train_dataset=Dataset.from_list([{"prompt": prompt, "start": str(seed)} for seed in range(4)]),
+        processing_class=tokenizer,
+        environment_factory=environment,
+    )
+    turns = iter(["act 3", "act 2", "done"])
+
+    def scripted(prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
+        _, _, action = next(turns).partition(" ")
+        text = (
+            f'<tool_call>\n{{"name": "act", "arguments": {{"action": "{action}"}}}}\n</tool_call>' if action else "done"
+        )
+        ids = [*tokenizer.encode(text), tokenizer.eos_token_id]
+        return [list(ids) for _ in prompt_ids], None
+
+    monkeypatch.setattr(trainer, "_generate_single_turn", scripted)
+    trainer.train()
+    assert trainer.state.log_history[0]["reward"] == 5.0
+    assert trainer.state.log_history[0]["tools/failure_frequency"] == 0
