@@ -18,9 +18,10 @@ from typing import Any, TypeAlias
 from marl_gem.env import Infos, MultiAgentEnv, Observations
 from marl_gem.errors import ConfigError, InvalidOption, RecordError
 from marl_gem.faults import shown
-from marl_gem.registry import register, register_policy
+from marl_gem.registry import register
 from marl_gem.scenarios.tasks.images import image_urls
 from marl_gem.scenarios.tasks.question import AnswerIn, Item, ListedItems, QuestionEnv, Score
+from marl_gem.scenarios.tasks.registration import register_question_policies
 from marl_gem.scenarios.tasks.rows import Row, Source, answer_of, splits_of, text_in, value_in
 from marl_gem.tools import rubrics
 from marl_gem.tools.names import ToolSource, find_object, load_tools
@@ -313,13 +314,3 @@ def _as_scorer(reward: Any) -> tuple[Scorer | None, Reward | None]:
     if not callable(reward):
         raise ConfigError(f"a reward is a name, a @reward or a function of answer and item, not {shown(reward)}")
     return reward, None
-
-
-def register_question_policies(scenario: str) -> None:
-    """Register the policies of `policies.py` for a scenario or a family."""
-    for script, what in {
-        "gold": "Gives the answer of the item.",
-        "guess": "Trivial baseline: gives the answer of another item, drawn at random.",
-    }.items():
-        entry_point = "marl_gem.scenarios.tasks.policies:policy"
-        register_policy(scenario, script, entry_point, description=what, script=script)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from marl_gem.env import MultiAgentEnv
 from marl_gem.registry import register
-from marl_gem.scenarios.tasks.dataset import Dataset, Scorer, by_exact_match, make_env
-from marl_gem.scenarios.tasks.forms import any_form
-from marl_gem.scenarios.tasks.mathematics import by_math_verify
-from marl_gem.scenarios.tasks.reasoning import highest_levels
+from marl_gem.scenarios.tasks.reasoning_levels import highest_levels
+
+if TYPE_CHECKING:  # to register takes none of these, which take long to import
+    from marl_gem.env import MultiAgentEnv
+    from marl_gem.scenarios.tasks.dataset import Dataset, Scorer
 
 VARIABLE = "MARL_GEM_DATA"
 
@@ -113,12 +113,18 @@ def make(id: str, **options: Any) -> MultiAgentEnv:
     Raises:
         RecordError: its file is broken; the message gives the line.
     """
+    from marl_gem.scenarios.tasks.dataset import by_exact_match, make_env
+    from marl_gem.scenarios.tasks.mathematics import by_math_verify
+
     scorer: Scorer = by_math_verify if id in MATHEMATICS else by_exact_match
     return make_env(_data(id, file_of(id) or Path()), scorer, None, (), **options)
 
 
 @functools.cache
 def _data(id: str, file: Path) -> Dataset:
+    from marl_gem.scenarios.tasks.dataset import Dataset
+    from marl_gem.scenarios.tasks.forms import any_form
+
     return Dataset(file, {}, any_form, needs_answer=True)
 
 

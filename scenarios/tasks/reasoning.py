@@ -5,15 +5,14 @@ Items are generated, and answers scored, in worker processes: nine of its scorer
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from marl_gem.errors import InvalidOption, MarlGemError
 from marl_gem.faults import shown
 from marl_gem.scenarios.tasks.question import AnswerIn, Item, Items, QuestionEnv, Score
+from marl_gem.scenarios.tasks.reasoning_levels import highest_levels
 from marl_gem.scenarios.tasks.workers import Reply, Workers
 from marl_gem.tools.rubrics import normalized
 
@@ -48,13 +47,6 @@ SLOW = frozenset(
 """Items of these take more than 20 ms at the default level."""
 
 WORKERS = Workers("rg", ["reasoning"], ["reasoning_gym"], "reasoning")
-
-
-@functools.cache
-def highest_levels() -> dict[str, int]:
-    """The 105 names, with the highest level of each; -1 for those without levels."""
-    levels: dict[str, int] = json.loads(Path(__file__).with_name("reasoning.json").read_text("utf-8"))
-    return levels
 
 
 class ReasoningItems(Items):

@@ -3,8 +3,8 @@
 from importlib.util import find_spec
 
 from marl_gem.registry import register
-from marl_gem.scenarios.tasks.dataset import register_question_policies
-from marl_gem.scenarios.tasks.reasoning import highest_levels
+from marl_gem.scenarios.tasks.reasoning_levels import highest_levels
+from marl_gem.scenarios.tasks.registration import register_question_policies
 
 _MISSING = "" if find_spec("reasoning_gym") else "reasoning-gym is not installed: pip install 'marl-gem[reasoning]'"
 

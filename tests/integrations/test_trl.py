@@ -146,7 +146,7 @@ def test_a_tool_environment_is_played_by_trls_own_tool_calls(tmp_path: Path, mon
     turns = iter(["act 3", "act 2", "done"])
 
     def scripted(prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
-        _, _, action = next(turns).partition(" ")
+        action = next(turns).partition(" ")[2]
         text = (
             f'<tool_call>\n{{"name": "act", "arguments": {{"action": "{action}"}}}}\n</tool_call>' if action else "done"
         )

@@ -24,8 +24,8 @@ from marl_gem.scenarios.tasks.reasoning import (
     WORKERS,
     Reasoning,
     ReasoningItems,
-    highest_levels,
 )
+from marl_gem.scenarios.tasks.reasoning_levels import highest_levels
 from marl_gem.testing import Plan, check_env
 
 pytest.importorskip("reasoning_gym")

@@ -7,7 +7,7 @@ problems/    problems of our own
 """
 
 from marl_gem.registry import register
-from marl_gem.scenarios.tasks.dataset import register_question_policies
+from marl_gem.scenarios.tasks.registration import register_question_policies
 from marl_gem.scenarios.tasks.requirements import missing
 
 register(
