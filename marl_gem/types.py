@@ -353,6 +353,10 @@ def to_json(record: msgspec.Struct) -> str:
         raise RecordError(f"this {type(record).__name__} is not plain data: {message_of(error)}") from error
 
 
+msgspec.json.Decoder(Episode)
+"""msgspec looks at a type when it first decodes one, and crashes if two threads do so at once (0.22): it looks now."""
+
+
 def from_json(line: str, kind: type[Record]) -> Record:
     """Read back what `to_json` wrote.
 

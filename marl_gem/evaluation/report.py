@@ -364,6 +364,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tournament: TournamentReport | None = None
 
 
+msgspec.json.Decoder(Report)
+"""As for `types.Episode`: threads of the viewer convert reports."""
+
+
 def read_report(path: Path | str) -> Report:
     """Read the report of a run.
 

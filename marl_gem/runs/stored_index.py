@@ -46,6 +46,10 @@ class End(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
+_decode_end = msgspec.json.Decoder(End).decode
+_decode_entries = msgspec.json.Decoder(Entry).decode_lines
+
+
 def index_path(path: Path) -> Path:
     """Where the index of a file of episodes is."""
     return path.with_name(f".{path.name}.index")
@@ -100,7 +104,7 @@ def read_index(episodes: BinaryIO, path: Path, root: Path) -> tuple[list[Entry],
     try:
         content = read_inside(index_path(path), path.parent if root == path else root, MOST_BYTES)
         entries, _, last = content.rstrip(b"\n").rpartition(b"\n")
-        end = msgspec.json.decode(last, type=End)
+        end = _decode_end(last)
         if end.format != FORMAT or end.fields != Summary.__struct_fields__ or end.crc32 != crc32(entries + b"\n"):
             return None
         if end.size > status.st_size or (end.size == status.st_size and end.modified != status.st_mtime_ns):
@@ -108,6 +112,6 @@ def read_index(episodes: BinaryIO, path: Path, root: Path) -> tuple[list[Entry],
         episodes.seek(end.size - len(end.last_bytes))
         if episodes.read(len(end.last_bytes)) != end.last_bytes:
             return None
-        return msgspec.json.Decoder(Entry).decode_lines(entries), end
+        return _decode_entries(entries), end
     except (OSError, ValueError, msgspec.MsgspecError):
         return None

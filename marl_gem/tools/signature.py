@@ -57,6 +57,7 @@ class Signature:
                     fields.append((parameter.name, hint, msgspec.field(default_factory=factory)))
         try:
             self._struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+            msgspec.json.Decoder(self._struct)  # looks at the type now: msgspec crashes if two threads do so at once
             schema = _schema(self._struct, defaults)
         except TypeError as error:
             raise TypeError(f"tool {name}: a parameter has no JSON type: {error}") from error

@@ -81,8 +81,7 @@ class Api:
         share of the files that this is.
         """
         run = self._run(parameters)
-        while not (complete := run.read_ahead(PATIENCE)) and not run.entries_so_far():
-            pass  # each attempt waits
+        complete = _read(run)
         if complete:
             entries = run.entries()
             numbers: dict[str, Any] = self._cached(("run", run.name, run.stamp), lambda: _plain(overview(entries)))
@@ -137,7 +136,7 @@ class Api:
     def episodes(self, parameters: Parameters) -> dict[str, Any]:
         """Some rows of a run's table. All episodes, in order, are those that have been read; others wait for all."""
         run, query = self._run(parameters), _query(parameters)
-        everything = query == Query() and not run.read_ahead(PATIENCE)
+        everything = query == Query() and not _read(run)
         found = run.entries_so_far() if everything else self._select(run, query)
         grades = self._cached(("grades", run.name, run.report_stamp), lambda: grades_of(run))
         start, count = (max(0, _number(parameters, name, default)) for name, default in (("start", 0), ("count", 100)))
@@ -251,6 +250,13 @@ def _difference(episode: Summary, other: Summary | None) -> int:
     if other.seed != episode.seed:
         return ANOTHER if episode.task is None else 2
     return int(other.repeat != episode.repeat)
+
+
+def _read(run: RunReader) -> bool:
+    """Wait until a run has been read, or at least its first episodes for `PATIENCE`; whether all of it has been."""
+    while not (complete := run.read_ahead(PATIENCE)) and not run.entries_so_far():
+        pass  # each attempt waits
+    return complete
 
 
 def _query(parameters: Parameters) -> Query:

@@ -6,6 +6,8 @@
     data/index.js   the list of runs
     data/N/run-0.js one run: its numbers, curves, configuration, report, and the rows of its table
     data/N/episodes-M.js   some of its episodes, as the page asks for them
+    data/N/records-M.js    the records of these episodes, for a download
+    data/N/comparison-M.js its comparison with run M, of the same scenario
     data/N/*.png    its pictures
 
 Every data file is one call with a text, which holds JSON, so that nothing in a record is ever code. The tokens of
@@ -17,15 +19,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import marl_gem
-from marl_gem.errors import MarlGemError
+from marl_gem.errors import MarlGemError, RecordError
 from marl_gem.llm.secrets import hide_in_urls, redact_value
+from marl_gem.runs.checksum import FIELD as CHECKSUM
 from marl_gem.runs.files import explained, replacing_folder
 from marl_gem.runs.library import RunLibrary
 from marl_gem.viewer.api import MOST_ROWS, Api
@@ -41,6 +46,9 @@ EPISODES, TEXT, BYTES = 1_000, 200_000, 500_000_000
 
 CHUNK = 1_000_000
 """A file of episodes is closed at this many bytes."""
+
+RECORD, COMPARED = 2_000_000, 50
+"""The most bytes of one episode's record, and the most pairs of runs that are compared, each both ways."""
 
 POLICY = "; ".join(
     [
@@ -132,6 +140,7 @@ class _Writer:
             self._write_run(number, name, query, most)
         listed = self._api.runs({})
         listed |= {"root": Path(listed["root"]).name, "runs": _without_url_secrets(listed["runs"])}
+        self._write_comparisons(list(names), listed["runs"])
         self._save("index", {"runs": listed, "names": list(names)})
         self._written.runs = len(names)
 
@@ -141,13 +150,15 @@ class _Writer:
         answer |= {part: _without_url_secrets(answer[part]) for part in ("config", "report", "row", "results")}
         rows, chunks = [], []
         episodes: list[dict[str, Any]] = []
+        records: list[str] = []
         size = 0
         for row in self._rows(name, query, most):
             episode = self._api.episode({"run": [name], "key": [row["key"]]})
             for turn in episode.get("turns", ()):
                 turn["tokens"] = 0
             episode = _shortened(episode)
-            length = len(json.dumps(episode))
+            record = self._record(name, row["key"])
+            length = len(json.dumps(episode)) + len(record)
             if self._written.bytes + size + length > BYTES:
                 self._written.left_out += 1
                 continue
@@ -155,11 +166,12 @@ class _Writer:
             rows.append(row)
             chunks.append(sum(1 for _ in (self._folder / str(number)).glob("episodes-*")))
             episodes.append(episode)
+            records.append(record)
             if size >= CHUNK:
-                self._save(f"{number}/episodes-{chunks[-1]}", episodes)
-                episodes, size = [], 0
+                self._save_episodes(f"{number}/", chunks[-1], episodes, records)
+                episodes, records, size = [], [], 0
         if episodes:
-            self._save(f"{number}/episodes-{chunks[-1]}", episodes)
+            self._save_episodes(f"{number}/", chunks[-1], episodes, records)
         self._written.episodes += len(rows)
         curves = self._api.curves({"run": [name]}) | {"ended": True} if answer["training"] else None
         answers = {"run": answer, "curves": curves, "rows": rows, "chunks": chunks}
@@ -168,6 +180,28 @@ class _Writer:
             content = self._api.picture({"run": [name], "name": [picture]})
             self._written.bytes += len(content)
             (self._folder / str(number) / f"{answer['pictures'].index(picture)}.png").write_bytes(content)
+
+    def _write_comparisons(self, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Compare the runs of the same kind and scenario, the newest first."""
+        runs = [row for row in rows if not row["parent"] and row["scenarios"]]
+        alike = [(a, b) for a, b in combinations(runs, 2) if all(a[part] == b[part] for part in ("kind", "scenarios"))]
+        for pair in alike[:COMPARED]:
+            for before, after in (pair, pair[::-1]):
+                with suppress(RecordError):  # of two grids without a match in common, for instance
+                    answer = self._api.comparison({"run": [before["name"]], "run2": [after["name"]]})
+                    name = f"{names.index(before['name'])}/comparison-{names.index(after['name'])}"
+                    self._save(name, _without_url_secrets(answer))
+
+    def _record(self, name: str, key: str) -> str:
+        """The line of an episode in its file; without secrets, and then without its checksum."""
+        line: str = self._api.record({"run": [name], "key": [key]})["record"].strip()
+        if len(line) > RECORD:
+            return ""
+        with suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if (shared := redact_value(record, self._secrets)) != record:
+                return json.dumps({part: value for part, value in shared.items() if part != CHECKSUM})
+        return line
 
     def _rows(self, name: str, query: Query, most: int | None) -> Iterator[dict[str, Any]]:
         """The rows of a run's table that fit the query, up to the most."""
@@ -184,6 +218,10 @@ class _Writer:
                 start += 1
             if start >= answer["total"] or not answer["rows"]:
                 return
+
+    def _save_episodes(self, folder: str, chunk: int, episodes: list[dict[str, Any]], records: list[str]) -> None:
+        self._save(f"{folder}episodes-{chunk}", episodes)
+        self._save(f"{folder}records-{chunk}", dict(zip((each["key"] for each in episodes), records, strict=True)))
 
     def _save(self, name: str, value: Any) -> None:
         text = json.dumps(finite(redact_value(value, self._secrets)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class ToolEnv(Wrapper):
             is, "truncate" truncates the episode. The last answer says that no calls are left.
         call_reward: what the caller gets for each call, in units of reward; a cost is negative.
         error_reward: the same for a call that fails; None pays `call_reward`.
+        public: whether the other agents observe the calls and their answers, each once, before what they observe next.
 
     Raises:
         ConfigError: a tool, format or number is not what it should be, or there is no such agent.
@@ -78,6 +80,7 @@ class ToolEnv(Wrapper):
         at_limit: AtLimit = "act",
         call_reward: float = 0.0,
         error_reward: float | None = None,
+        public: bool = False,
     ) -> None:
         super().__init__(env)
         self._tools = {tool.name: tool for tool in load_tools(tools)}
@@ -88,7 +91,7 @@ class ToolEnv(Wrapper):
         self._agents = agent_ids(agents)
         self._together, self._at_limit = order == "together", at_limit
         self._per_turn, self._per_episode = calls_per_turn, calls_per_episode
-        self._reward = call_reward
+        self._reward, self._public = call_reward, public
         self._error_reward = call_reward if error_reward is None else error_reward
         self._check_settings(order)
         self._hidden = {name for layer in layers(env) if isinstance(layer, ToolEnv) for name in layer._tools}
@@ -117,6 +120,7 @@ class ToolEnv(Wrapper):
         self._leases.release()
         self._leases = Leases()
         self._answers: dict[str, list[ContentPart]] = {}  # what callers observe
+        self._overheard: dict[str, list[str]] = {}  # calls of others that an agent observes next
         self._actions: dict[str, str] = {}  # of agents that wait for callers
         self._in_turn: Counter[str] = Counter()
         self._in_episode: Counter[str] = Counter()
@@ -186,7 +190,12 @@ class ToolEnv(Wrapper):
         return msgspec.structs.replace(role, instructions="\n\n".join(explained))
 
     def observe(self, agent: str) -> Observation:
-        return self._answers[agent] if agent in self._answers else self.env.observe(agent)
+        observation = self._answers[agent] if agent in self._answers else self.env.observe(agent)
+        if not (overheard := "\n".join(self._overheard.get(agent, ()))):
+            return observation
+        if isinstance(observation, str):
+            return f"{overheard}\n\n{observation}"
+        return [{"type": "text", "text": overheard}, *observation]
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observations, Infos]:
         begun = super().reset(seed=seed, options=options)
@@ -223,6 +232,8 @@ class ToolEnv(Wrapper):
         if self._state != "live" or not self.acting:
             raise EpisodeOver(f"{self.scenario}: the episode is {self._state}; call reset() to start a new one")
         self.check_actions(actions)
+        for agent in actions:
+            self._overheard.pop(agent, None)
         called = {}
         for agent in self.acting:
             if self._has_tools(agent) and (calls := self._calls(agent, actions[agent])):
@@ -272,7 +283,9 @@ class ToolEnv(Wrapper):
         self._in_turn.clear()
         if self.done:
             self._leases.release()
-        return step
+        if not self._overheard:
+            return step
+        return {agent: self.observe(agent) for agent in step[0]}, *step[1:]
 
     async def _answer(self, called: Mapping[str, Sequence[_Call]]) -> dict[str, list[ToolResult]]:
         """The results of all calls: agents do not wait for each other."""
@@ -328,6 +341,9 @@ class ToolEnv(Wrapper):
                 {"name": call.name, "error": result.error} for call, result in zip(calls, answered, strict=True)
             ]
             self._answers[agent] = self._parts(calls, answered, last=not self._left(agent))
+            for other in alive if self._public else ():
+                if other != agent:
+                    self._overheard.setdefault(other, []).extend(map(_as_overheard, calls, answered))
         if truncated:
             return self._truncate(rewards, infos)
         self._step = (), rewards, dict.fromkeys(alive, False), dict.fromkeys(alive, False), infos
@@ -380,3 +396,10 @@ class _Call:
     @property
     def name(self) -> str:
         return self.call.name if isinstance(self.call, ToolCall) else ""
+
+
+def _as_overheard(call: _Call, result: ToolResult) -> str:
+    """A call and its answer as other agents observe them."""
+    arguments = json.dumps(call.call.arguments, ensure_ascii=False) if isinstance(call.call, ToolCall) else ""
+    images = " (with an image)" if result.images else ""
+    return f"[{call.agent} called {call.name or 'a tool'} {arguments}: {result.text}{images}]"

@@ -167,3 +167,17 @@ register_analysis(
     description="value/player_0 and value/player_1: the exact mean reward of a round, as memory-one strategies "
     "(both cooperate: -1, both defect: -2); cooperation: in the first round.",
 )
+
+register(
+    "game:Negotiation-v0",
+    "marl_gem.scenarios.games.negotiation:Negotiation",
+    description="Two agents divide items whose worth to each only it knows, by proposals and words.",
+    agents=2,
+    turn_order="sequential",
+)
+register_policy(
+    "game:Negotiation-v0",
+    "rule",
+    "marl_gem.scenarios.games.negotiation:policy",
+    description="Asks for all, then for a little less each turn, and takes what is worth as much as it would ask for.",
+)

@@ -91,7 +91,7 @@ ACTIVE = """() => {
         name.startsWith("on") ||
         (["href", "src", "action"].includes(name) && /^\\s*(javascript|vbscript|data:text)/i.test(value)))
       .map(({ name }) => `${element.tagName} has ${name}`));
-  const kinds = "script:not([src='app.js']), iframe, object, embed, base, form, style, meta[http-equiv], video";
+  const kinds = "script:not([src='page.js']), iframe, object, embed, base, form, style, meta[http-equiv], video";
   found.push(...[...document.querySelectorAll(kinds)].map((element) => element.outerHTML.slice(0, 80)));
   if (window.hacked) found.push("a script ran");
   return found;

@@ -13,11 +13,13 @@ from marl_gem.analysis import Decision, uniform
 from marl_gem.errors import InvalidOption
 from marl_gem.policies import RandomPolicy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
+from marl_gem.scenarios.games.negotiation import Negotiation, best_joint
 from marl_gem.scenarios.games.prisoners_dilemma import mean_rewards
 from marl_gem.testing import Plan, check_env
 from marl_gem.types import Episode
 
 GOODS, DILEMMA, SIGNALS = "game:PublicGoods-v0", "game:PrisonersDilemma-v0", "game:Signalling-v0"
+NEGOTIATION = "game:Negotiation-v0"
 
 
 @pytest.mark.parametrize(("game", "options"), [(GOODS, {"talk": True}), (DILEMMA, {"talk": True})])
@@ -27,7 +29,8 @@ def test_with_talk_a_game_keeps_its_promises(game: str, options: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    ("game", "options"), [(GOODS, {"players": 1}), (DILEMMA, {"discount": 1.0}), (SIGNALS, {"states": 9})]
+    ("game", "options"),
+    [(GOODS, {"players": 1}), (DILEMMA, {"discount": 1.0}), (SIGNALS, {"states": 9}), (NEGOTIATION, {"turns": 1})],
 )
 def test_options_that_make_no_sense(game: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match=" takes "):
@@ -201,3 +204,48 @@ def test_the_analysis_of_a_code_and_of_partial_pooling() -> None:
     found = registry.analyse(marl_gem.make(SIGNALS), code)
     assert found == pytest.approx({"success": 1.0, "information": log2(3), "illegal": 0.0})
     assert registry.analyse(marl_gem.make(SIGNALS), pooling)["success"] == pytest.approx(2 / 3)
+
+
+# Negotiation
+
+
+def test_a_deal_divides_what_was_proposed() -> None:
+    env = Negotiation()
+    env.reset(seed=0)
+    env.counts, env.values = (2, 1, 3), {"player_0": (1, 5, 1), "player_1": (2, 0, 2)}
+    *_, infos = env.step({"player_0": "[deal]"})
+    assert "neither a possible proposal nor a deal" in infos["player_0"]["illegal"]
+    env.step({"player_1": "I want [2 0 3], hats are yours."})
+    assert env.observe("player_0").endswith("player_1: I want [2 0 3], hats are yours.")
+    *_, infos = env.step({"player_0": "[3 0 0]"})
+    assert "illegal" in infos["player_0"]
+    env.step({"player_1": "Well?"})
+    env.step({"player_0": "Good. [deal]"})
+    assert env.returns == {"player_0": 0.5, "player_1": 1.0} and best_joint(env.counts, env.values) == 1.5
+
+
+def test_without_a_deal_both_get_nothing() -> None:
+    env = Negotiation(turns=2)
+    env.reset(seed=0)
+    env.step({"player_0": "[0 0 0]"})
+    env.step({"player_1": "No."})
+    assert env.done and set(env.returns.values()) == {0.0}
+
+
+def test_everything_is_worth_ten_to_both_who_value_it_differently() -> None:
+    env = Negotiation()
+    for seed in range(20):
+        env.reset(seed=seed)
+        first, second = env.values.values()
+        worth = [sum(a * b for a, b in zip(values, env.counts, strict=True)) for values in (first, second)]
+        assert worth == [10, 10] and first != second
+
+
+def test_the_scripted_negotiator_earns_more_than_a_random_one() -> None:
+    rule = registry.make_policy(NEGOTIATION, "rule")
+    seatings = {"random": RandomPolicy(), "rule": {"player_0": rule, "player_1": RandomPolicy()}, "both": rule}
+    earned = {}
+    for name, seats in seatings.items():
+        episodes = collect(Negotiation, [Job(seed, seats) for seed in range(30)])
+        earned[name] = sum(episode.returns["player_0"] for episode in episodes) / 30
+    assert earned["rule"] > earned["both"] > 0.4 > earned["random"]

@@ -1,5 +1,6 @@
-// What is wrong with the layout of the page as it is in the window now: a list of sentences.
-() => {
+// What is wrong with the layout of the page as it is in the window now: a list of sentences. Or with its colours alone,
+// where only these have changed since.
+(onlyColours = false) => {
   const found = [];
   const say = (what, element, more = "") => {
     const name = `${element.tagName.toLowerCase()}.${[...element.classList].join(".")}`;
@@ -7,8 +8,15 @@
   };
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 
+  const colours = new Map(); // the parts of a colour, by its text
+
   /** A colour as [red, green, blue, alpha], each up to 1. */
   function parsed(colour) {
+    if (!colours.has(colour)) colours.set(colour, drawn(colour));
+    return colours.get(colour);
+  }
+
+  function drawn(colour) {
     canvas.clearRect(0, 0, 1, 1);
     canvas.fillStyle = colour;
     canvas.fillRect(0, 0, 1, 1);
@@ -17,14 +25,15 @@
 
   const over = (top, below) => [0, 1, 2].map((index) => top[index] * top[3] + below[index] * (1 - top[3]));
 
+  const backgrounds = new Map(); // by element
+
   function background(element) {
-    const layers = [];
-    for (let node = element; node; node = node.parentElement) {
-      const layer = parsed(getComputedStyle(node).backgroundColor);
-      if (layer[3] > 0) layers.push(layer);
-      if (layer[3] === 1) break;
+    if (!element) return [1, 1, 1];
+    if (!backgrounds.has(element)) {
+      const layer = parsed(getComputedStyle(element).backgroundColor);
+      backgrounds.set(element, layer[3] === 1 ? layer.slice(0, 3) : over(layer, background(element.parentElement)));
     }
-    return layers.reverse().reduce((below, layer) => over(layer, below), [1, 1, 1]);
+    return backgrounds.get(element);
   }
 
   function luminance(colour) {
@@ -38,10 +47,13 @@
     return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
   }
 
-  const isFaded = (element) => {
-    for (let node = element; node; node = node.parentElement) if (Number(getComputedStyle(node).opacity) < 1) return true;
-    return false;
-  };
+  const faded = new Map(); // by element
+
+  function isFaded(element) {
+    if (!element) return false;
+    if (!faded.has(element)) faded.set(element, Number(getComputedStyle(element).opacity) < 1 || isFaded(element.parentElement));
+    return faded.get(element);
+  }
 
   if (document.documentElement.scrollWidth > innerWidth) say("wider than the window", document.documentElement);
 
@@ -57,9 +69,14 @@
     if (boxes.length) texts.push({ element, boxes });
   }
 
+  contrasts();
+  if (onlyColours) return [...new Set(found)].slice(0, 20);
+
   // Text that is cut can be read: it has a title, can be scrolled or unfolded
+  const checked = new Set();
   for (const { element } of texts) {
-    for (let node = element; node && node !== document.body; node = node.parentElement) {
+    for (let node = element; node && node !== document.body && !checked.has(node); node = node.parentElement) {
+      checked.add(node);
       const style = getComputedStyle(node);
       const clips = [style.overflowX, style.overflowY].some((value) => ["hidden", "clip"].includes(value));
       if (!clips || style.overflowX === "auto" || style.overflowY === "auto") continue;
@@ -79,7 +96,7 @@
       if (!top) continue;
       const related = top === element || top.contains(element) || element.contains(top);
       const clipped = clippedBy(element, x, y);
-      const sticky = [...document.querySelectorAll("#top, .episode-title, .names, .side .tools, th")].some((bar) => bar.contains(top));
+      const sticky = top.closest("#top, .episode-title, .names, .side .tools, th") != null;
       if (!related && !clipped && !sticky) say("covered", element, `by <${top.tagName.toLowerCase()}.${top.className}>`);
       if (related && !clipped) seen.push({ element, box });
     }
@@ -92,8 +109,9 @@
     }
     return false;
   }
+  seen.sort((a, b) => a.box.top - b.box.top);
   for (let first = 0; first < seen.length; first++)
-    for (let second = first + 1; second < seen.length; second++) {
+    for (let second = first + 1; second < seen.length && seen[second].box.top < seen[first].box.bottom; second++) {
       const [a, b] = [seen[first].box, seen[second].box];
       const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
       const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
@@ -101,12 +119,14 @@
         say("over another text", seen[first].element, `and ${JSON.stringify(seen[second].element.textContent.slice(0, 40))}`);
     }
 
-  for (const { element } of texts) {
-    const style = getComputedStyle(element);
-    const size = parseFloat(style.fontSize);
-    const large = size >= 24 || (size >= 18.6 && Number(style.fontWeight) >= 600);
-    const ratio = contrast(element);
-    if (ratio < (large ? 3 : 4.5) && !isFaded(element)) say("too little contrast", element, ratio.toFixed(2));
+  function contrasts() {
+    for (const { element } of texts) {
+      const style = getComputedStyle(element);
+      const size = parseFloat(style.fontSize);
+      const large = size >= 24 || (size >= 18.6 && Number(style.fontWeight) >= 600);
+      const ratio = contrast(element);
+      if (ratio < (large ? 3 : 4.5) && !isFaded(element)) say("too little contrast", element, ratio.toFixed(2));
+    }
   }
 
   // Names stay horizontal: a short one takes one line, or two

@@ -103,26 +103,64 @@ def walk_through(tab: Any) -> None:
     tab.wait_for_selector(".pair .pane >> nth=1")
 
 
-@pytest.mark.browser
-def test_the_pages_work_from_a_file(tmp_path: Path, opened: Callable[[str], Any]) -> None:
-    written = write_bundle(RunLibrary(two_runs(tmp_path / "runs")), tmp_path / "shared")
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of `two_runs`."""
+    folder = tmp_path_factory.mktemp("bundle")
+    written = write_bundle(RunLibrary(two_runs(folder / "runs")), folder / "shared")
     assert (written.runs, written.episodes, written.left_out) == (2, 73, 0)
-    tab = opened(written.index.as_uri())
+    return folder / "shared"
+
+
+@pytest.mark.browser
+def test_the_pages_work_from_a_file(shared: Path, opened: Callable[[str], Any]) -> None:
+    index = (shared / "index.html").as_uri()
+    tab = opened(index)
     walk_through(tab)
-    tab.goto(f"{written.index.as_uri()}#/training?run=demo")
+    tab.goto(f"{index}#/training?run=demo")
     tab.wait_for_selector(".curve svg")
-    tab.goto(f"{written.index.as_uri()}#/episode?run=talks&key=2&turn=3")
+    tab.goto(f"{index}#/episode?run=talks&key=2&turn=3")
     tab.wait_for_selector(".turn.selected[data-number='3']")
-    tab.goto(f"{written.index.as_uri()}#/episode?run=talks&key=999")
+    tab.goto(f"{index}#/episode?run=talks&key=999")
     tab.wait_for_selector("text=these pages have no episode")
 
 
 @pytest.mark.browser
 def test_the_pages_work_from_a_static_server(
-    tmp_path: Path, opened: Callable[[str], Any], static: Callable[[Path], str]
+    shared: Path, opened: Callable[[str], Any], static: Callable[[Path], str]
 ) -> None:
-    write_bundle(RunLibrary(two_runs(tmp_path / "runs")), tmp_path / "shared")
-    walk_through(opened(static(tmp_path / "shared")))
+    tab = opened(f"{static(shared)}#/run?run=talks")
+    tab.wait_for_selector(".rows .row >> nth=2")
+    tab.click(".rows .row >> nth=2")
+    tab.wait_for_selector(".turns[data-complete]")
+
+
+@pytest.mark.browser
+def test_runs_are_compared_and_a_download_is_the_record(tmp_path: Path, opened: Callable[[str], Any]) -> None:
+    lost = {"returns": {"user": 0.0, "assistant": 0.0}, "final_infos": {}}
+    write_run(tmp_path / "runs" / "first", [episode(n) for n in range(4)], [failed(9)])
+    write_run(tmp_path / "runs" / "second", [episode(n, **(lost if n == 2 else {})) for n in range(4)])
+    write_run(tmp_path / "runs" / "third", [episode(0, scenario="other")], scenario="test:Other-v0")
+    library = RunLibrary(tmp_path / "runs")
+    written = write_bundle(library, tmp_path / "shared")
+    api, index = Api(library), written.index.as_uri()
+    tab = opened(f"{index}#/?all=1&pick=first&pick=second")
+    tab.wait_for_selector("a.primary >> text=Compare")
+    tab.click("a.primary")
+    tab.wait_for_selector("text=talk-2")
+    for run, run2 in (("first", "second"), ("second", "first")):
+        there = api.comparison({"run": [run], "run2": [run2]})
+        here = tab.evaluate("(asked) => bundle.answer('comparison', asked)", {"run": run, "run2": run2})
+        assert here["parts"] == json.loads(json.dumps(there["parts"]))
+    refused = "(asked) => bundle.answer('comparison', asked).catch((error) => error.message)"
+    for_others = tab.evaluate(refused, {"run": "first", "run2": "third"})
+    assert "no comparison of first and third" in for_others
+    lines = (tmp_path / "runs" / "first" / "episodes.jsonl").read_text().splitlines()
+    tab.goto(f"{index}#/episode?run=first&key=3")
+    tab.wait_for_selector(".turns[data-complete]")
+    with tab.expect_download() as download:
+        tab.click("text=Download")
+    assert Path(download.value.path()).read_text() == lines[2]
 
 
 @pytest.mark.browser
@@ -187,22 +225,22 @@ def test_filters_and_orders_of_the_pages_are_those_of_the_viewer(tmp_path: Path,
         {"sort": name, "reverse": reverse} for name in api.run({"run": ["run"]})["sorts"] for reverse in ("", "1")
     ]
     asked += [{"filter": ["win"], "seat": "player_0", "sort": "return"}, {"model": "random", "filter": ["loss"]}]
+    questions: list[tuple[str, dict[str, Any]]] = []
     for run in ("run", "other"):
-        for query in asked:
-            parameters = {name: value if isinstance(value, list) else [value] for name, value in query.items()}
-            rows = api.episodes({"run": [run], "count": ["500"]} | parameters)
-            here = tab.evaluate("(asked) => bundle.answer('episodes', asked)", {"run": run, "count": 500} | query)
-            assert [row["key"] for row in here["rows"]] == [row["key"] for row in rows["rows"]], query
-            assert here["total"] == rows["total"]
-        for key in ("1", "2", "3"):
-            there = api.counterpart({"run": [run], "key": [key]})
-            assert tab.evaluate("(asked) => bundle.answer('counterpart', asked)", {"run": run, "key": key}) == there
-            near = api.position({"run": [run], "key": [key]})
-            assert tab.evaluate("(asked) => bundle.answer('position', asked)", {"run": run, "key": key}) == near
+        questions += [("episodes", {"run": run, "count": 500} | query) for query in asked]
+        questions += [(name, {"run": run, "key": key}) for key in "123" for name in ("counterpart", "position")]
+    answers = tab.evaluate("(all) => Promise.all(all.map(([name, asked]) => bundle.answer(name, asked)))", questions)
+    for (name, question), here in zip(questions, answers, strict=True):
+        parameters = {part: value if isinstance(value, list) else [str(value)] for part, value in question.items()}
+        there = api.questions[name](parameters)
+        if name == "episodes":
+            assert [row["key"] for row in here["rows"]] == [row["key"] for row in there["rows"]], question
+            here, there = here["total"], there["total"]
+        assert here == there, question
 
 
-def data(folder: Path) -> str:
-    return "".join(file.read_text() for file in sorted((folder / "data").rglob("*.js")))
+def data(folder: Path, files: str = "*.js") -> str:
+    return "".join(file.read_text() for file in sorted((folder / "data").rglob(files)))
 
 
 def test_secrets_and_folders_of_this_machine_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,10 +249,10 @@ def test_secrets_and_folders_of_this_machine_are_left_out(tmp_path: Path, monkey
     seats = {"a": f"qwen@https://user:{SECRET[:12]}@host/v1?token=abcdefghij"}
     folder = write_run(tmp_path / "private" / "run", [episode(0, turns=turns)], seats=seats)
     write_bundle(RunLibrary(folder), tmp_path / "shared")
-    shared = data(tmp_path / "shared")
-    assert "the key is" in shared and "qwen@https" in shared
+    written = data(tmp_path / "shared")
+    assert "the key is" in written and "qwen@https" in written
     for hidden in (SECRET, SECRET[:12], "abcdefghij", str(tmp_path)):
-        assert hidden not in shared
+        assert hidden not in written
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +261,11 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     library = RunLibrary(write_run(tmp_path / "run", [long, *(episode(n) for n in range(1, 30))]))
     written = write_bundle(library, tmp_path / "first", most=10)
     assert (written.episodes, written.left_out) == (10, 20)
-    assert "y" * 1001 not in data(tmp_path / "first") and "the record has 5,000 characters" in data(tmp_path / "first")
+    texts = data(tmp_path / "first", "episodes-*.js")
+    assert "y" * 1001 not in texts and "the record has 5,000 characters" in texts
+    monkeypatch.setattr(bundle, "RECORD", 4000)
+    write_bundle(library, tmp_path / "short")
+    assert "y" * 1001 not in data(tmp_path / "short") and "cloudless" in data(tmp_path / "short", "records-*.js")
     monkeypatch.setattr(bundle, "BYTES", 20_000)
     written = write_bundle(library, tmp_path / "second")
     assert 0 < written.episodes < 30 and written.episodes + written.left_out == 30

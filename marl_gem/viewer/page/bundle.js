@@ -7,7 +7,7 @@ globalThis.bundle = (() => {
   const loading = new Map();
   const policy = globalThis.trustedTypes?.createPolicy("bundle", {
     createScriptURL(address) {
-      if (!/^data\/\d+\/(run|episodes)-\d+\.js$/.test(address)) throw new Error(`no file of this bundle: ${address}`);
+      if (!/^data\/\d+\/(run|episodes|records|comparison)-\d+\.js$/.test(address)) throw new Error(`no file of this bundle: ${address}`);
       return address;
     },
   });
@@ -47,13 +47,33 @@ globalThis.bundle = (() => {
 
   const readRun = async (run) => read(`${await numberOf(run)}/run-0`);
 
-  async function readEpisode(run, key) {
+  /** Where an episode is, by its key or id: its key, and the number of the files with it. */
+  async function locate(run, name) {
     const { rows, chunks } = await readRun(run);
-    const index = rows.findIndex((row) => row.key === key);
-    const found = index >= 0 ? index : rows.findIndex((row) => row.id === key);
-    if (found < 0) throw new Error(`these pages have no episode ${JSON.stringify(key)} of ${run}`);
-    const episodes = await read(`${await numberOf(run)}/episodes-${chunks[found]}`);
-    return episodes.find((episode) => episode.key === rows[found].key);
+    const index = rows.findIndex((row) => row.key === name);
+    const found = index >= 0 ? index : rows.findIndex((row) => row.id === name);
+    if (found < 0) throw new Error(`these pages have no episode ${JSON.stringify(name)} of ${run}`);
+    return { key: rows[found].key, chunk: chunks[found] };
+  }
+
+  async function readEpisode(run, name) {
+    const { key, chunk } = await locate(run, name);
+    return (await read(`${await numberOf(run)}/episodes-${chunk}`)).find((episode) => episode.key === key);
+  }
+
+  async function readRecord(run, name) {
+    const { key, chunk } = await locate(run, name);
+    const record = (await read(`${await numberOf(run)}/records-${chunk}`))[key];
+    if (!record) throw new Error(`the record of episode ${name} is too long for these pages`);
+    return record;
+  }
+
+  async function readComparison(run, run2) {
+    try {
+      return await read(`${await numberOf(run)}/comparison-${await numberOf(run2)}`);
+    } catch {
+      throw new Error(`These pages have no comparison of ${run} and ${run2}: runs of the same kind and scenario are compared. marl-gem compare compares any.`);
+    }
   }
 
   // Which episodes are shown, as `marl_gem.viewer.query` says it
@@ -170,7 +190,8 @@ globalThis.bundle = (() => {
     position,
     counterpart,
     episode: ({ run, key }) => readEpisode(run, key),
-    record: async ({ run, key }) => ({ record: JSON.stringify(await readEpisode(run, key), null, 1) }),
+    record: async ({ run, key }) => ({ record: await readRecord(run, key) }),
+    comparison: ({ run, run2 }) => readComparison(run, run2),
   };
 
   async function answer(question, parameters) {

@@ -4,7 +4,7 @@ import { h, refill } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { hasBlocks, hasMarkdown, markdown, PICTURE } from "./markdown.js";
 
-const SHORT = { lines: 8, characters: 700 }; // of observations in the view of all agents
+const SHORT = { lines: 14, characters: 700 }; // of observations in the view of all agents
 const LONG = { lines: 400, characters: 20_000 }; // of any text
 const PREVIEW = 90;
 

@@ -68,7 +68,7 @@ function budget(found) {
       "tr",
       {},
       h("th", { scope: "row" }, name),
-      h("td", { class: "number" }, h("b", { class: over ? "negative" : "" }, used == null ? "unknown" : write(used)), ` of ${write(limit)}`),
+      h("td", { class: "number nowrap" }, h("b", { class: over ? "negative" : "" }, used == null ? "unknown" : write(used)), ` of ${write(limit)}`),
       h("td", {}, meter(used, limit)),
       h("td", { class: "number" }, used == null ? "\u2013" : percent(used, limit)),
     );
@@ -79,20 +79,18 @@ function budget(found) {
 /** Results by team and role, and by player if there are several. */
 function tags(found) {
   const players = found.tags.some((row) => row.player);
-  const rows = found.tags.map((row, index) => {
-    const first = found.tags[index - 1]?.tag !== row.tag;
-    return h(
+  const rows = found.tags.map((row) =>
+    h(
       "tr",
       {},
-      h("td", { class: "muted", "data-label": "" }, first ? row.tag : ""),
-      h("th", { scope: "row" }, row.name),
+      h("th", { scope: "row" }, h("span", { class: "muted small" }, `${row.tag} `), row.name),
       players && h("td", { "data-label": "player" }, row.player),
       h("td", { class: "number", "data-label": found.measure }, estimate(row.success)),
       h("td", { class: "number", "data-label": "mean return" }, estimate(row.return, (value) => signed(Number(value.toFixed(3))))),
       h("td", { class: "number", "data-label": "agents" }, count(row.success.n)),
-    );
-  });
-  const names = ["", "", ...(players ? ["player"] : []), found.measure, "mean return", "agents"];
+    ),
+  );
+  const names = ["", ...(players ? ["player"] : []), found.measure, "mean return", "agents"];
   const head = names.map((name, index) => h("th", { scope: "col", class: index >= names.length - 3 ? "number" : "" }, name));
   const kinds = [...new Set(found.tags.map((row) => row.tag))];
   return section(`By ${kinds.join(" and ")}`, scroll(h("table", { class: "stats stack" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows))), h("p", { class: "muted small" }, "Every agent of an episode counts once."));
@@ -155,7 +153,7 @@ function passes(found, agents) {
       h(
         "div",
         { class: "passes" },
-        lineChart({ title: "", unit: "k", start: 1, range: [0, 1], lines: [line("pass^k", "hat", "c0"), line("pass@k", "at", "c1 d1")] }),
+        values.length > 1 && lineChart({ title: "", unit: "k", start: 1, range: [0, 1], lines: [line("pass^k", "hat", "c0"), line("pass@k", "at", "c1 d1")] }),
         scroll(h("table", { class: "stats" }, h("thead", {}, h("tr", {}, ["k", "pass^k", "pass@k"].map((name) => h("th", { class: "number" }, name)))), h("tbody", {}, rows))),
       ),
     );
@@ -258,7 +256,7 @@ function tournament(found) {
       h("th", { scope: "row" }, name),
       players.map((other) => {
         const value = matrix[name]?.[other.name];
-        const shown = h("td", { class: value ? "cell" : "", "data-label": other.name }, value ? estimate(value) : "\u2013");
+        const shown = h("td", { class: value ? "cell" : "", "data-label": other.name === name ? "" : other.name }, value ? estimate(value) : "\u2013");
         if (value) shown.style.setProperty("--share", `${Math.round(100 * value.mean)}%`);
         return shown;
       }),

@@ -155,7 +155,7 @@ function heading(run) {
     h("h1", {}, run.name),
     statusBadge(row.status),
     run.training && h("a", { class: "button", href: link("training", { run: run.name }) }, "Curves"),
-    !globalThis.bundle && h("a", { class: "button", href: link("", { all: 1, pick: run.name, text: run.scenarios[0] ?? row.scenarios[0] }) }, "Compare\u2026"),
+    h("a", { class: "button", href: link("", { all: 1, pick: run.name, text: run.scenarios[0] ?? row.scenarios[0] }) }, "Compare\u2026"),
     h(
       "p",
       { class: "muted", title: when(run.changed) },
@@ -196,7 +196,7 @@ function tiles(run) {
     ["truncated", count(run.truncated)],
     ["turns", brief(run.turns)],
     ["tokens", brief(run.tokens)],
-    ["cost", run.unpriced === run.episodes ? "unknown" : (run.unpriced ? "\u2265 " : "") + money(run.cost)],
+    ["cost", run.episodes > 0 && run.unpriced === run.episodes ? "unknown" : (run.unpriced ? "\u2265 " : "") + money(run.cost)],
     ["mean time", run.episodes ? duration(run.seconds / run.episodes) : "\u2013"],
   ];
   return h(

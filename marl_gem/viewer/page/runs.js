@@ -127,8 +127,8 @@ export async function runsPage(parameters, signal) {
     picked.hidden = !chosen.length;
     refill(
       picked,
-      chosen.length === 2 && !globalThis.bundle && h("a", { class: "button primary", href: link("comparison", { run: chosen[0].name, run2: chosen[1].name }) }, "Compare ", h("b", {}, chosen[0].name), " with ", h("b", {}, chosen[1].name)),
-      chosen.length === 1 && !globalThis.bundle && h("span", {}, "Tick another run to compare it with ", h("b", {}, chosen[0].name)),
+      chosen.length === 2 && h("a", { class: "button primary", href: link("comparison", { run: chosen[0].name, run2: chosen[1].name }) }, "Compare ", h("b", {}, chosen[0].name), " with ", h("b", {}, chosen[1].name)),
+      chosen.length === 1 && h("span", {}, "Tick another run to compare it with ", h("b", {}, chosen[0].name)),
       chosen.length > 2 && h("span", {}, `${chosen.length} runs are ticked; two can be compared`),
       curves.length > 0 && h("a", { class: "button", href: link("training", { run: curves }) }, `Curves of ${plural(curves.length, "run")}`),
       h("button", { class: "quiet", onclick: clear }, "Clear"),

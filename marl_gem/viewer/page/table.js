@@ -10,6 +10,7 @@ const WIDE = 34; // pixels of a row; style.css says the same
 const TALL = 104; // of a row in a narrow window, which has a line for each group of columns
 const NARROW = matchMedia("(max-width: 760px)");
 const PAGE = 100;
+const EMPTY = 120; // pixels of a table without rows, which says so
 const SEATS = 4; // more agents than this are counted by role
 
 /** The first rows of a table, as the server answers them. */
@@ -34,10 +35,16 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
   let height = NARROW.matches ? TALL : WIDE;
   NARROW.addEventListener("change", resize, { signal });
 
+  /** A table is as high as its rows, and at most as the room that there is. */
+  function stretch() {
+    body.style.setProperty("height", `${total * height}px`);
+    element.style.setProperty("--full", `${Math.max(total * height, EMPTY) + WIDE + 4}px`);
+  }
+
   function resize() {
     const first = element.scrollTop / height;
     height = NARROW.matches ? TALL : WIDE;
-    body.style.setProperty("height", `${total * height}px`);
+    stretch();
     element.scrollTop = first * height;
     draw();
   }
@@ -72,7 +79,7 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
       const sorted = button.dataset.sort === query.sort;
       button.dataset.order = sorted ? (query.reverse ? "up" : "down") : "";
     }
-    body.style.setProperty("height", `${total * height}px`);
+    stretch();
     element.scrollTop = selected < 0 ? 0 : selected * height - element.clientHeight / 2;
     element.classList.remove("loading");
     counted(total);
@@ -91,7 +98,7 @@ export function episodeTable({ run, agents, signal, counted, sort }) {
     if (into !== pages || !numbers.length) return; // a newer query has begun
     numbers.forEach((number, index) => pages.set(number, answers[index].rows));
     total = answers[0].total;
-    body.style.setProperty("height", `${total * height}px`);
+    stretch();
     counted(total);
     draw();
   }

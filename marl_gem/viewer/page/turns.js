@@ -206,7 +206,7 @@ export function endCards(context) {
         h("span", { class: "spring" }),
         result(episode.returns[name] ?? 0, episode.outcomes[name]),
       ),
-      h("section", { class: "observation" }, content(end.observation, { brief: !agent, link })),
+      end.observation.some((part) => part.text) && h("section", { class: "observation" }, content(end.observation, { brief: !agent, link })),
       end.info && h("details", { class: "info small" }, h("summary", {}, "info"), h("pre", {}, end.info)),
     );
   };
