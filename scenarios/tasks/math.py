@@ -21,5 +21,14 @@ for _subject in (*GENERATORS, *PICTURED):
         unavailable=_NO_PICTURES if _subject in PICTURED else "",
         subject=_subject,
     )
+register(
+    "math:all-v0",
+    "marl_gem.scenarios.tasks.mathematics:Problems",
+    description="Generated problems of all subjects; a report has each subject and grade.",
+    agents=1,
+    turn_order="sequential",
+    unavailable=_NO_PICTURES,
+    subject="all",
+)
 gem.register_sets("math")
 register_question_policies("math")

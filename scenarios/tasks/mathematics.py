@@ -27,8 +27,9 @@ class ProblemItems(Items):
     """The problems of a subject: as many of each grade, in turn."""
 
     def __init__(self, subject: str, split: Split, size: int) -> None:
-        self._subject, self._split, self._size = subject, split, size
-        self.grades = tuple(str(number % GRADES + 1) for number in range(size))
+        self._subjects = (*GENERATORS, *PICTURED) if subject == "all" else (subject,)
+        self._split, self._size = split, size
+        self.grades = tuple(self._subject_and_grade(number)[1] for number in range(size))
 
     def __len__(self) -> int:
         return self._size
@@ -40,13 +41,19 @@ class ProblemItems(Items):
         return int(number)
 
     def get(self, number: int) -> Item:
-        grade, rng = number % GRADES + 1, Random(f"{self._subject} {self._split} {number}")
-        if self._subject in PICTURED:
-            prompt, answer, picture = PICTURED[self._subject](rng, grade)
+        subject, grade = self._subject_and_grade(number)
+        rng, level = Random(f"{subject} {self._split} {number}"), number % GRADES + 1
+        if subject in PICTURED:
+            prompt, answer, picture = PICTURED[subject](rng, level)
             images: tuple[str, ...] = (picture,)
         else:
-            (prompt, answer), images = GENERATORS[self._subject](rng, grade), ()
-        return Item(f"{self._split}-{number}", prompt, str(answer), str(grade), images)
+            (prompt, answer), images = GENERATORS[subject](rng, level), ()
+        return Item(f"{self._split}-{number}", prompt, str(answer), grade, images)
+
+    def _subject_and_grade(self, number: int) -> tuple[str, str]:
+        """What a problem is about, and its grade, which names the subject where there are several."""
+        subject, level = self._subjects[number // GRADES % len(self._subjects)], str(number % GRADES + 1)
+        return subject, level if len(self._subjects) == 1 else f"{subject} {level}"
 
 
 class Problems(QuestionEnv):
@@ -55,7 +62,7 @@ class Problems(QuestionEnv):
     An answer is right if it is the same number: "3/4", "0.75", "75%" and "\frac{3}{4}" are.
 
     Args:
-        subject: one of `problems.GENERATORS` and `pictures.PICTURED`.
+        subject: one of `problems.GENERATORS` and `pictures.PICTURED`; or "all", whose grades name the subjects too.
         split: "train" or "test", which have other problems.
         size: how many there are.
         task, answer_in, instructions, unanswered_reward: as of `QuestionEnv`.

@@ -5,8 +5,10 @@ Items are generated, and answers scored, in worker processes: nine of its scorer
 
 from __future__ import annotations
 
+import dataclasses
+import fnmatch
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from marl_gem.errors import InvalidOption, MarlGemError
@@ -76,7 +78,13 @@ class ReasoningItems(Items):
             raise _cannot_generate(self.name, self._level, reply)
         found = reply.value
         grade = "" if self._level is None else f"level {self._level}"
-        return Item(str(number), found["question"], found["answer"], grade, fields={"entry": found["entry"]})
+        return Item(
+            str(number),
+            found["question"],
+            found["answer"],
+            grade,
+            fields={"entry": found["entry"], "arguments": self.arguments},
+        )
 
 
 def _cannot_generate(name: str, level: int | None, reply: Reply) -> MarlGemError:
@@ -124,10 +132,7 @@ class Reasoning(QuestionEnv):
         _check_level(name, level)
         if size is not None and (type(size) is not int or size < 1):
             raise InvalidOption(f"size is a number of tasks from 1 up, not {shown(size)}")
-        if type(seconds) not in (int, float) or not 0 < seconds < 1e6:
-            raise InvalidOption(f"seconds is a positive number, not {shown(seconds)}")
-        if type(strict) is not bool:
-            raise InvalidOption(f"strict is true or false, not {shown(strict)}")
+        _check_scoring(strict, seconds)
         try:
             text = json.dumps(dict(config or {}), sort_keys=True)
         except (TypeError, ValueError) as error:
@@ -140,16 +145,84 @@ class Reasoning(QuestionEnv):
             items.get(0)  # a value that is wrong is refused now
 
     async def score(self, item: Item, answer: str) -> Score:
-        assert isinstance(self.items, ReasoningItems)
-        entry = item.fields["entry"]
-        reply = await WORKERS.call("score", *self.items.arguments, entry, answer, seconds=self.seconds)
+        name, entry = item.fields["arguments"][0], item.fields["entry"]
+        reply = await WORKERS.call("score", *item.fields["arguments"], entry, answer, seconds=self.seconds)
         if reply.problem:
             return Score(0.0, False, {"timeout": "time-out", "crash": "crash"}.get(reply.problem, "wrong form"))
         value = min(1.0, max(0.0, float(reply.value)))
         passed = value == 1.0
-        if passed and self.items.name in PAYS_NONSENSE:
+        if passed and name in PAYS_NONSENSE:
             passed = any(normalized(answer) == normalized(right) for right in item.answers)
         return Score(float(passed) if self.strict else value, passed, "" if passed else "wrong answer")
+
+
+class SuiteItems(Items):
+    """The first items of several names, each name in its turn; the grade is the name."""
+
+    def __init__(self, names: Sequence[str], size: int) -> None:
+        self._parts = [ReasoningItems(name, None, "{}", size) for name in names]
+        self._size = size
+        self.grades = tuple(names) * size
+
+    def __len__(self) -> int:
+        return self._size * len(self._parts)
+
+    def number_of(self, id: str) -> int:
+        name, _, index = id.rpartition("-")
+        names = [part.name for part in self._parts]
+        if name not in names or not index.isdecimal() or int(index) >= self._size:
+            raise KeyError(id)
+        return int(index) * len(names) + names.index(name)
+
+    def get(self, number: int) -> Item:
+        index, position = divmod(number, len(self._parts))
+        part = self._parts[position]
+        return dataclasses.replace(part.get(index), id=f"{part.name}-{index}", grade=part.name)
+
+
+class ReasoningSuite(Reasoning):
+    """Several of ReasoningGym's tasks as one scenario, whose grades are their names, so that a report has each.
+
+    Args:
+        names: patterns of names with commas between them, such as "*" or "lcm,*_sorting".
+        size: how many items of each.
+        strict, seconds, task, answer_in, instructions, unanswered_reward: as of `Reasoning`.
+
+    Raises:
+        InvalidOption: no name fits, or a value is wrong.
+        MissingPackage: reasoning-gym is not installed.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        names: str = "*",
+        size: int = 5,
+        strict: bool = False,
+        seconds: float = 5.0,
+        task: int | str | None = None,
+        answer_in: AnswerIn = "any",
+        instructions: str | None = None,
+        unanswered_reward: float = 0.0,
+    ) -> None:
+        WORKERS.check()
+        patterns = [pattern.strip() for pattern in names.split(",")]
+        found = [name for name in highest_levels() if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        if not found:
+            raise InvalidOption(f"no name of ReasoningGym fits {names!r:.80}; `marl-gem list rg` shows them")
+        if type(size) is not int or not 1 <= size <= SIZE:
+            raise InvalidOption(f"size is a number of items from 1 to {SIZE}, not {shown(size)}")
+        _check_scoring(strict, seconds)
+        self.strict, self.seconds = strict, float(seconds)
+        QuestionEnv.__init__(self, SuiteItems(found, size), task, answer_in, instructions, unanswered_reward)
+
+
+def _check_scoring(strict: bool, seconds: float) -> None:
+    if type(seconds) not in (int, float) or not 0 < seconds < 1e6:
+        raise InvalidOption(f"seconds is a positive number, not {shown(seconds)}")
+    if type(strict) is not bool:
+        raise InvalidOption(f"strict is true or false, not {shown(strict)}")
 
 
 def _check_level(name: str, level: int | None) -> None:

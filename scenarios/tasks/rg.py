@@ -19,4 +19,12 @@ for _name, _highest in highest_levels().items():
         unavailable=_MISSING,
         name=_name,
     )
+register(
+    "rg:all",
+    "marl_gem.scenarios.tasks.reasoning:ReasoningSuite",
+    description="ReasoningGym: all tasks in one, or those whose names fit; a report has each by its name.",
+    agents=1,
+    turn_order="sequential",
+    unavailable=_MISSING,
+)
 register_question_policies("rg")

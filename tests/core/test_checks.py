@@ -208,7 +208,7 @@ def test_an_unknown_check_and_an_env_that_cannot_be_made() -> None:
 QUICK = Plan(seeds=(43,), steps=12, copies=3)  # seeds with which the puzzles that may take seconds to make do not
 
 
-SLOW = ("ta:Sudoku", "ta:Sokoban", "ta:RushHour", "terminal:")
+SLOW = ("ta:Sudoku", "ta:Sokoban", "ta:RushHour", "terminal:", "db:")
 """Scenarios that take seconds to make a puzzle, or start a process for each action."""
 
 REGISTERED = [

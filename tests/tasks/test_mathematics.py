@@ -119,6 +119,12 @@ def test_pictures_are_equal_bytes_for_equal_seeds() -> None:
     assert base64.b64decode(observation[0]["url"].partition(",")[2]).startswith(b"\x89PNG")
 
 
+def test_all_subjects_at_once() -> None:
+    env = marl_gem.make("math:all-v0", size=70)
+    assert len(set(env.grades)) == 35 and {"algebra 1", "figures 5"} <= set(env.grades)
+    assert play(marl_gem.make("math:all-v0", task=4), "none")[1]["success"] is False
+
+
 def test_options_that_are_wrong() -> None:
     for options in ({"split": "dev"}, {"size": 0}, {"size": True}, {"task": "train-500"}, {"task": "test-1"}):
         with pytest.raises(InvalidOption):

@@ -24,6 +24,7 @@ from marl_gem.scenarios.tasks.reasoning import (
     WORKERS,
     Reasoning,
     ReasoningItems,
+    ReasoningSuite,
 )
 from marl_gem.scenarios.tasks.reasoning_levels import highest_levels
 from marl_gem.testing import Plan, check_env
@@ -64,8 +65,8 @@ def gold_scores(name: str) -> None:
 
 def test_all_names_are_registered() -> None:
     names = {scenario.id for scenario in marl_gem.list("rg")}
-    assert len(names) == 105 and "rg:composite" not in names
-    assert names == {f"rg:{name}" for name in highest_levels()}
+    assert len(names) == 106 and "rg:composite" not in names
+    assert names == {"rg:all", *(f"rg:{name}" for name in highest_levels())}
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -196,6 +197,17 @@ def test_items_by_number() -> None:
     with pytest.raises(InvalidOption):
         env.reset(options={"task": 20})
     assert "acre" in FINITE and make("acre").reset(seed=3)[0] == make("acre").reset(seed=503)[0]
+
+
+def test_a_suite_has_the_names_as_grades() -> None:
+    env = marl_gem.make("rg:all", names="lcm,gc*", size=2, task="lcm-1")
+    assert isinstance(env, ReasoningSuite)
+    assert marl_gem.make("rg:all", names="lcm,gc*", size=2).grades == ("gcd", "lcm", "gcd", "lcm")
+    assert env.reset(seed=0)[0] == make("lcm").reset(seed=1)[0]
+    assert answer(env, env.item.answers[0])[0] == 1.0
+    for wrong in ({"names": "nothing"}, {"size": 501}, {"task": "lcm-5"}):
+        with pytest.raises(InvalidOption):
+            marl_gem.make("rg:all", **wrong)
 
 
 def test_the_policies() -> None:
