@@ -11,7 +11,7 @@ import marl_gem
 from marl_gem import registry
 from marl_gem.analysis import Decision, uniform
 from marl_gem.errors import InvalidOption
-from marl_gem.policies import RandomPolicy, ScriptedPolicy
+from marl_gem.policies import Policy, RandomPolicy, ScriptedPolicy
 from marl_gem.rollout import Job, collect
 from marl_gem.scenarios.games.negotiation import Negotiation, best_joint
 from marl_gem.scenarios.games.prisoners_dilemma import mean_rewards
@@ -243,7 +243,11 @@ def test_everything_is_worth_ten_to_both_who_value_it_differently() -> None:
 
 def test_the_scripted_negotiator_earns_more_than_a_random_one() -> None:
     rule = registry.make_policy(NEGOTIATION, "rule")
-    seatings = {"random": RandomPolicy(), "rule": {"player_0": rule, "player_1": RandomPolicy()}, "both": rule}
+    seatings: dict[str, Policy | dict[str, Policy]] = {
+        "random": RandomPolicy(),
+        "rule": {"player_0": rule, "player_1": RandomPolicy()},
+        "both": rule,
+    }
     earned = {}
     for name, seats in seatings.items():
         episodes = collect(Negotiation, [Job(seed, seats) for seed in range(30)])
