@@ -17,6 +17,7 @@ from typing import Any, get_args
 import msgspec
 
 from marl_gem.errors import ConfigError, MissingPackage
+from marl_gem.registry.tables import did_you_mean
 from marl_gem.runs.configuration import rename_keys
 from marl_gem.runs.folder import read_config as read_plain_config
 from marl_gem.specs import PolicySpec, is_learner_name
@@ -314,14 +315,19 @@ def read(name: str) -> dict[str, Any]:
     """The values behind a name: a TOML file, a recipe that ships with marl_gem, or a scenario.
 
     Raises:
-        ConfigError: the file is missing or not TOML.
+        ConfigError: the file is missing or not TOML, or the name is neither a recipe's nor can be a scenario's.
     """
     if name.endswith(".toml"):
         path = Path(name)
     elif (RECIPES / f"{name}.toml").exists():
         path = RECIPES / f"{name}.toml"
-    else:
+    elif ":" in name or name.endswith(".py"):
         return {"scenario": name}
+    else:
+        raise ConfigError(
+            f"there is no recipe {name!r}, only {', '.join(recipes())}.{did_you_mean(name, recipes())} A scenario's id "
+            "has a colon, as in game:KuhnPoker-v0 or FILE.py:Class; a training file's name ends in .toml"
+        )
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:

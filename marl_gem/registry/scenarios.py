@@ -303,4 +303,6 @@ def _unknown(id: str) -> str:
     near = difflib.get_close_matches(id.lower(), ids, n=3, cutoff=0.5)
     near = near or [known for known in ids if known.partition(":")[2].startswith(id.lower())][:3]
     hint = f" Did you mean {' or '.join(repr(ids[match]) for match in near)}?" if near else ""
+    if id.endswith(".py"):
+        hint = f" For a file, name the class, too: {id}:Class."
     return f"There is no scenario {id!r}.{hint} `marl-gem list` shows all {len(ids)}."

@@ -42,6 +42,8 @@ class RunLibrary:
         for given, found in zip((path, *others), self._paths, strict=True):
             if not found.exists():
                 raise RecordError(f"{given} does not exist; give a run's folder, or a folder of runs")
+            if found.is_file() and not _may_hold_episodes(found):
+                raise RecordError(f"{given} is no record of episodes, which are lines of JSON; give a run's folder")
         self.root = Path(os.path.commonpath(self._paths))
         self._with_empty = with_empty
         self._lock = threading.Lock()
@@ -90,6 +92,12 @@ def _find(root: Path, with_empty: bool) -> Iterator[Path]:
             yield folder
         at_the_bottom = len(folder.relative_to(root).parts) >= DEPTH
         folders[:] = [] if at_the_bottom else sorted(sub for sub in folders if sub[0] != "." and sub != CHECKPOINTS)
+
+
+def _may_hold_episodes(file: Path) -> bool:
+    """Whether a file is empty or begins as a line of a record does."""
+    with file.open("rb") as opened:
+        return opened.read(1) in (b"", b"{")
 
 
 def _is_configured(folder: Path, root: Path) -> bool:
