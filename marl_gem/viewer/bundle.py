@@ -140,8 +140,8 @@ class _Writer:
             self._write_run(number, name, query, most)
         listed = self._api.runs({})
         listed |= {"root": Path(listed["root"]).name, "runs": _without_url_secrets(listed["runs"])}
-        self._write_comparisons(list(names), listed["runs"])
-        self._save("index", {"runs": listed, "names": list(names)})
+        comparisons = self._write_comparisons(list(names), listed["runs"])
+        self._save("index", {"runs": listed, "names": list(names), "comparisons": comparisons})
         self._written.runs = len(names)
 
     def _write_run(self, number: int, name: str, query: Query, most: int | None) -> None:
@@ -181,8 +181,9 @@ class _Writer:
             self._written.bytes += len(content)
             (self._folder / str(number) / f"{answer['pictures'].index(picture)}.png").write_bytes(content)
 
-    def _write_comparisons(self, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Compare the runs of the same kind and scenario, the newest first."""
+    def _write_comparisons(self, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Compare the runs of the same kind and scenario, the newest first; the names of the files."""
+        written = []
         runs = [row for row in rows if not row["parent"] and row["scenarios"]]
         alike = [(a, b) for a, b in combinations(runs, 2) if all(a[part] == b[part] for part in ("kind", "scenarios"))]
         for pair in alike[:COMPARED]:
@@ -191,6 +192,8 @@ class _Writer:
                     answer = self._api.comparison({"run": [before["name"]], "run2": [after["name"]]})
                     name = f"{names.index(before['name'])}/comparison-{names.index(after['name'])}"
                     self._save(name, _without_url_secrets(answer))
+                    written.append(name)
+        return written
 
     def _record(self, name: str, key: str) -> str:
         """The line of an episode in its file; without secrets, and then without its checksum."""

@@ -69,11 +69,9 @@ globalThis.bundle = (() => {
   }
 
   async function readComparison(run, run2) {
-    try {
-      return await read(`${await numberOf(run)}/comparison-${await numberOf(run2)}`);
-    } catch {
-      throw new Error(`These pages have no comparison of ${run} and ${run2}: runs of the same kind and scenario are compared. marl-gem compare compares any.`);
-    }
+    const name = `${await numberOf(run)}/comparison-${await numberOf(run2)}`;
+    if ((await read("index")).comparisons.includes(name)) return read(name);
+    throw new Error(`These pages have no comparison of ${run} and ${run2}: runs of the same kind and scenario are compared. marl-gem compare compares any.`);
   }
 
   // Which episodes are shown, as `marl_gem.viewer.query` says it
