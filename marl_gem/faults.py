@@ -36,12 +36,14 @@ class Env(Protocol):
 def is_interrupt(error: BaseException) -> bool:
     """Whether this is a KeyboardInterrupt of Ctrl-C, and not one that somebody's code raised.
 
-    Ctrl-C interrupts the main thread alone, and leaves a frame of the handler that raised it. Python's own handler
-    leaves none: with that one, every KeyboardInterrupt in the main thread counts as Ctrl-C.
+    Ctrl-C interrupts the main thread alone, if it is not ignored, and leaves a frame of the handler that raised it.
+    Python's own handler leaves none: with that one, every KeyboardInterrupt in the main thread counts as Ctrl-C.
     """
     if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
         return False
     handler: Any = signal.getsignal(signal.SIGINT)
+    if handler in (signal.SIG_IGN, signal.SIG_DFL):  # as in what a shell starts in the background
+        return False
     handler = getattr(handler, "func", handler)  # asyncio's is a partial of a method
     code = getattr(getattr(handler, "__func__", handler), "__code__", None)
     return code is None or any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -86,6 +87,19 @@ def test_an_env_that_failed_is_closed_and_not_used_again() -> None:
     collect(make, [Job(0, ones), Job(0, ScriptedPolicy(["break"])), Job(0, ones), Job(0, ones)], concurrency=1)
     first, second = made
     assert used == [first, first, second, second] and closed == [first, second]
+
+
+def test_where_ctrl_c_is_ignored_a_keyboard_interrupt_is_the_env_s_own() -> None:
+    class Interrupts(NumberGame):
+        def _process_actions(self, actions: dict[str, str]) -> None:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as for what a shell starts in the background
+    try:
+        (episode,) = collect(Interrupts, [Job(0, ones)], warn=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert episode.error == EpisodeError("env", "KeyboardInterrupt", "")
 
 
 def test_a_role_that_cannot_be_told_is_the_env_s_failure() -> None:
