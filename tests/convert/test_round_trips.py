@@ -16,7 +16,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 """PettingZoo's and Gymnasium's checks warn of spaces that are not arrays."""
 from tests.convert.envs import HERE, ONE_AGENT, QUICK_SEEDS, REGISTERED, choose, make, same_episode  # noqa: E402
 
-
 MIXED = ("Debate", "game:Werewolf-v0")
 """Where agents act together in some steps and alone in others, PettingZoo's agents act one after the other in all."""
 
