@@ -224,8 +224,9 @@ def test_rows_of_known_forms(row: dict[str, Any], tests: list[dict[str, Any]]) -
         (TACO | {"input_output": '{"inputs": ["1"], "outputs": []}'}, "1 inputs, but 0 outputs"),
         (TACO | {"input_output": "{"}, "not as the other rows"),
         (TACO | {"input_output": '{"inputs": [], "outputs": []}'}, "there are no tests"),
+        (LCB | {"public_test_cases": [], "private_test_cases": packed(())}, "it holds EMPTY_TUPLE, not a text"),
         (LCB | {"public_test_cases": [], "private_test_cases": "!"}, "neither JSON nor"),
-        (LCB | {"public_test_cases": [], "private_test_cases": packed(print)}, "it holds builtins.print, not a text"),
+        (LCB | {"public_test_cases": [], "private_test_cases": packed(print)}, "it holds STACK_GLOBAL, not a text"),
     ],
 )
 def test_a_row_that_cannot_be_read(row: dict[str, Any], message: str) -> None:

@@ -7,15 +7,13 @@
     humaneval      prompt, entry_point, test, canonical_solution, task_id
     tests          prompt or problem or question, tests: ours and GEM's {"inputs": [...], "outputs": [...]}
 
-Most of these write lists as JSON within texts; both are read. Nothing of a row is evaluated or unpickled into objects.
+Most of these write lists as JSON within texts; both are read. Nothing of a row is evaluated.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
-import io
-import pickle
+import pickletools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -28,6 +26,9 @@ from marl_gem.types import read_json
 Row = Mapping[str, Any]
 
 _PYTHON3 = 3
+_TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE")
+_AROUND_TEXTS = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "STOP")
+"""Opcodes of a pickle: a text, and what stands around one."""
 """The number of Python 3 in CodeContests."""
 _MIB = 1 << 20
 
@@ -147,17 +148,25 @@ def _hidden(value: Any) -> list[Any]:
         pass
     try:
         data = zlib.decompressobj().decompress(base64.b64decode(value, validate=True), 1 << 28)
-        text = _TextAlone(io.BytesIO(data)).load()
-    except (binascii.Error, zlib.error, pickle.UnpicklingError, EOFError) as error:
+        text = _pickled_text(data)
+    except (ValueError, zlib.error) as error:  # of base64, too
         raise RecordError(f"private_test_cases: neither JSON nor LiveCodeBench's form of it: {error}") from error
     return list(read_json(text))
 
 
-class _TextAlone(pickle.Unpickler):
-    """Reads a pickle of plain data; one that names a class or a function is refused."""
+def _pickled_text(data: bytes) -> str:
+    """The text of a pickle that holds nothing else. It is parsed and not loaded, since loading may run code.
 
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it holds {module}.{name}, not a text")
+    Raises:
+        ValueError: it holds something else, or is none.
+    """
+    found = [(opcode.name, argument) for opcode, argument, _ in pickletools.genops(data)]
+    texts = [str(argument) for name, argument in found if name in _TEXTS]
+    if others := sorted({name for name, _ in found} - {*_TEXTS, *_AROUND_TEXTS}):
+        raise ValueError(f"it holds {' and '.join(others)}, not a text alone")
+    if len(texts) != 1:
+        raise ValueError(f"it holds {len(texts)} texts, not one")
+    return texts[0]
 
 
 def _humaneval(row: Row, number: str) -> Item:
