@@ -78,13 +78,13 @@ class Dataset:
         return splits[split]
 
     def _listed(self, rows: Sequence[tuple[str, Row]]) -> ListedItems:
-        places: dict[str, str] = {}
+        lines: dict[str, str] = {}
         items = []
         for number, (where, row) in enumerate(rows):
             item = self._item(where, row, number)
-            if item.id in places:
-                raise RecordError(f"{where}: the id {item.id!r:.80} is that of {places[item.id]} already")
-            places[item.id] = where
+            if item.id in lines:
+                raise RecordError(f"{where}: the id {item.id!r:.80} is that of {lines[item.id]} already")
+            lines[item.id] = where
             items.append(item)
         graded = [bool(item.grade) for item in items]
         if any(graded) and not all(graded):

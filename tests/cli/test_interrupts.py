@@ -55,8 +55,10 @@ def interrupted_twice(process: subprocess.Popen[str], mark: Path) -> tuple[str, 
     time.sleep(0.3)  # in which a process would end that does not wait
     assert process.poll() is None, "it waits for what is live"
     process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
     printed = process.communicate(timeout=30)
     assert process.returncode == 130, printed
+    assert time.monotonic() - begun < 5
     return printed
 
 

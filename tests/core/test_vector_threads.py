@@ -109,7 +109,7 @@ def test_a_timeout(timeout: float) -> None:
         assert found == [1]
         started = time.monotonic()
         assert envs.recv(timeout=timeout) == []
-        assert (timeout if timeout > 0 else 0) <= time.monotonic() - started < 30
+        assert (timeout if timeout > 0 else 0) <= time.monotonic() - started < 1
         gate(envs, 0).set()
         assert [result.index for result in envs.recv(timeout=math.inf)] == [0]
 

@@ -156,7 +156,7 @@ def threads() -> list[str]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 5
     while not condition():
-        assert time.monotonic() < deadline, "waited for 60 seconds in vain"
+        assert time.monotonic() < deadline, "waited for 5 seconds in vain"
         time.sleep(0.002)

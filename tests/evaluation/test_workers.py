@@ -220,7 +220,7 @@ class TestProcesses:
         process = started("eval", *SLOW, *asked)
         wait_for(lambda: size(tmp_path / "run" / "episodes.jsonl") > 0, process)
         os.kill(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=20)
         assert process.returncode == 130 and "stopped early: interrupted" in out and "Traceback" not in err
         assert all(episode.ending == "terminated" for episode in episodes_in(tmp_path / "run" / "episodes.jsonl"))
         counted = report_of(tmp_path / "run")["episodes"]["counted"]
@@ -232,7 +232,7 @@ class TestProcesses:
         for _ in range(2):
             signals.send(process.pid, signal.SIGINT)
             time.sleep(0.3)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=20)
         assert process.returncode == 130 and "stopped at once" in err and "Traceback" not in err
         wait_until(lambda: all(map(is_gone, workers)))
         assert counted == len(set(ids(tmp_path / "run"))) < 5000 and ids(tmp_path / "two") == []
