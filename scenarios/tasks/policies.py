@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from marl_gem import registry
+from marl_gem.env import MultiAgentEnv
 from marl_gem.errors import AgentError
 from marl_gem.policies.base import Agent, FunctionAgent, Info, Policy
 from marl_gem.scenarios.tasks.question import QuestionEnv
 from marl_gem.types import Observation, Role
 from marl_gem.wrappers.base import Wrapper
+
+Known = TypeVar("Known", bound=MultiAgentEnv)
 
 
 class QuestionPolicy:
@@ -50,8 +53,17 @@ class QuestionPolicy:
 
 def policy(id: str, options: Mapping[str, Any], script: Literal["gold", "guess"]) -> Policy:
     """A policy for a scenario of questions, as `register_policy` wants it."""
+    return QuestionPolicy(env_to_look_at(id, options, QuestionEnv), script)
+
+
+def env_to_look_at(id: str, options: Mapping[str, Any], kind: type[Known]) -> Known:
+    """An env of a scenario of this kind, without wrappers, for a policy that shows what the env knows.
+
+    Raises:
+        AgentError: the scenario is of another kind.
+    """
     made = registry.make(id, **options)
     env = made.unwrapped if isinstance(made, Wrapper) else made
-    if not isinstance(env, QuestionEnv):
-        raise AgentError(f"{id} is no scenario of questions")
-    return QuestionPolicy(env, script)
+    if not isinstance(env, kind):
+        raise AgentError(f"{id} makes no {kind.__name__}, which this policy looks at")
+    return env

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from marl_gem import registry
-from marl_gem.errors import AgentError
 from marl_gem.policies.base import Agent, FunctionAgent, Info, Policy
 from marl_gem.scenarios.tasks.database.env import DatabaseEnv
 from marl_gem.scenarios.tasks.database.shop import solved
+from marl_gem.scenarios.tasks.policies import env_to_look_at
 from marl_gem.tools.calls import write_call
 from marl_gem.types import Observation, Role
-from marl_gem.wrappers.base import Wrapper
 
 
 class DatabasePolicy:
@@ -45,8 +43,4 @@ class DatabasePolicy:
 
 def policy(id: str, options: Mapping[str, Any], script: Literal["solution", "noop"]) -> Policy:
     """A policy for a scenario of database tasks, as `register_policy` wants it."""
-    made = registry.make(id, **options)
-    env = made.unwrapped if isinstance(made, Wrapper) else made
-    if not isinstance(env, DatabaseEnv):
-        raise AgentError(f"{id} is no scenario of database tasks")
-    return DatabasePolicy(env, script)
+    return DatabasePolicy(env_to_look_at(id, options, DatabaseEnv), script)

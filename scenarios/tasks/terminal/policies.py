@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from marl_gem import registry
 from marl_gem.errors import AgentError
 from marl_gem.policies.base import Agent, FunctionAgent, Info, Policy
+from marl_gem.scenarios.tasks.policies import env_to_look_at
 from marl_gem.scenarios.tasks.terminal.env import TerminalEnv
 from marl_gem.scenarios.tasks.terminal.formats import finished, written
 from marl_gem.types import Observation, Role
-from marl_gem.wrappers.base import Wrapper
 
 
 class TerminalPolicy:
@@ -49,8 +48,4 @@ def solution_command(script: str) -> str:
 
 def policy(id: str, options: Mapping[str, Any], script: Literal["solution", "noop"]) -> Policy:
     """A policy for a scenario of terminal tasks, as `register_policy` wants it."""
-    made = registry.make(id, **options)
-    env = made.unwrapped if isinstance(made, Wrapper) else made
-    if not isinstance(env, TerminalEnv):
-        raise AgentError(f"{id} is no scenario of terminal tasks")
-    return TerminalPolicy(env, script)
+    return TerminalPolicy(env_to_look_at(id, options, TerminalEnv), script)
